@@ -1,0 +1,41 @@
+# Everything here works on a fresh checkout with Python >= 3.11 and make.
+PYTHON ?= python3
+ENGINE ?= simulated
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: demo install dev test test-vllm lint clean
+
+demo: install  ## the overlap experiment under every policy, in one table (ENGINE=vllm: on a real vLLM on this CPU)
+	$(BIN)/headway demo --engine $(ENGINE)
+
+install: $(BIN)/headway
+
+$(BIN)/headway: pyproject.toml requirements/run.lock
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headway needs Python >= 3.11, this is " + sys.version.split()[0] + ": make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -r requirements/run.lock
+	$(PIP) install --no-deps -e .
+	@touch $@
+
+dev: $(VENV)/dev.stamp
+
+$(VENV)/dev.stamp: $(BIN)/headway requirements/dev.lock
+	$(PIP) install -r requirements/dev.lock
+	@touch $@
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## all that needs no real vLLM
+	$(BIN)/python -m pytest -m "not vllm"
+
+test-vllm: dev  ## against a real vLLM on this CPU, installed into .venv-vllm (3.4 GB) first
+	$(BIN)/headway lab install
+	$(BIN)/python -m pytest -m vllm tests/vllm
+
+clean:
+	rm -rf $(VENV) .venv-vllm .cache
