@@ -1,0 +1,5 @@
+"""Pure decisions: events and a time go in, decisions come out.
+
+Rules of this room: no IO, no asyncio, no clock, no randomness, no import from any other room.
+Times are seconds of one monotonic clock; the caller passes `now` with every event, and it never runs backwards.
+"""

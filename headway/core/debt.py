@@ -1,0 +1,180 @@
+"""Token debt: what live answers are owed while prefills run.
+
+From the moment prefill work and a live answer meet (an *overlap*), each answer is owed `share` of its solo rate.
+Prefill may be granted when the worst-off answer is owed nothing. No duty cycle: what was received is what counts.
+
+Invariants
+----------
+1. An answer's solo rate is learned only from outputs with no prefill in flight between them.
+2. Debt grows only while an overlap is open, and not for an answer that is silent although nothing is being
+   prefilled (a tool parser that buffers is not starved). It outlives the overlap until it is paid.
+3. Credit is earned only within an overlap, and is bounded by `credit` seconds of entitlement, so that a quiet stretch
+   cannot be spent on a burst later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headway.core.steps import median
+
+ENOUGH = 6
+"""Outputs after which an answer's own rate is believed."""
+MEMORY = 64
+"""Outputs over which a rate is averaged, by exponential decay: the engine's speed drifts."""
+SILENT = 4.0
+"""An answer whose last output is older than this many of its own solo gaps, nothing being prefilled, is silent."""
+
+
+@dataclass(slots=True)
+class Victim:
+    """One live answer."""
+
+    first: float
+    last: float
+    owed: float = 0.0
+    """Tokens owed; negative is credit."""
+    settled: float = 0.0
+    """Time up to which `owed` is accounted."""
+    solo_tokens: float = 0.0
+    solo_time: float = 0.0
+    gaps: int = 0
+    received: int = 0
+    longest: float = 0.0
+    """Longest gap since the last `take_gap`, seconds."""
+    recent: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float | None:
+        """Solo rate, tokens a second, or None while too little was seen."""
+        return self.solo_tokens / self.solo_time if self.gaps >= ENOUGH and self.solo_time > 0 else None
+
+
+class DebtLedger:
+    """The live answers of one engine and what they are owed."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.victims: dict[str, Victim] = {}
+        self.credit = 0.25
+        """Seconds of entitlement that an answer may be ahead at most."""
+        self._usual_rate: float | None = None
+        self._open = False
+        self._prefills = 0
+        self._quiet_since = float("-inf")
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    def open(self, now: float) -> None:
+        """Prefill work waits or runs."""
+        if not self._open:
+            self._open = True
+            for victim in self.victims.values():
+                victim.owed, victim.settled = max(0.0, victim.owed), now
+
+    def close(self, now: float) -> None:
+        """No prefill work is left."""
+        self._settle_all(now)
+        self._open = False
+
+    def prefill_began(self, now: float) -> None:
+        self._settle_all(now)
+        self._prefills += 1
+
+    def prefill_ended(self, now: float) -> None:
+        self._settle_all(now)
+        self._prefills -= 1
+        self._quiet_since = now
+
+    def join(self, now: float, id: str, tokens: int = 1) -> None:
+        """`id` gave its first output."""
+        self.victims[id] = Victim(first=now, last=now, settled=now, received=tokens)
+
+    def output(self, now: float, id: str, tokens: int = 1) -> float | None:
+        """`id` gave `tokens` tokens. Returns the solo seconds a token, when this was a solo gap."""
+        victim = self.victims[id]
+        gap = now - victim.last
+        self._settle(victim, now)
+        victim.owed -= tokens
+        self._bound(victim)
+        victim.received += tokens
+        victim.longest = max(victim.longest, gap)
+        solo = self._prefills == 0 and victim.last >= self._quiet_since and gap > 0
+        victim.last = now
+        if not solo or self._is_pause(victim, gap / tokens):
+            return None
+        decay = 1.0 - 1.0 / MEMORY
+        victim.solo_tokens = victim.solo_tokens * decay + tokens
+        victim.solo_time = victim.solo_time * decay + gap
+        victim.gaps += 1
+        if victim.rate is not None:
+            self._usual_rate = victim.rate
+        return gap / tokens
+
+    def leave(self, id: str) -> None:
+        self.victims.pop(id, None)
+
+    # -- what is asked ----------------------------------------------------------------------------
+
+    def rate(self, id: str) -> float | None:
+        """Solo rate of `id`, tokens a second: its own, else the latest known of this engine."""
+        return self.victims[id].rate or self._usual_rate
+
+    def clear_at(self, now: float, ahead: float = 0.0) -> float:
+        """Earliest time (seconds, >= now) at which the worst-off answer is owed nothing, if all decode at their solo
+        rate until then. `ahead`: seconds of entitlement to leave in hand beside that."""
+        self._settle_all(now)
+        latest = now
+        for victim in self.victims.values():
+            rate = victim.rate or self._usual_rate
+            if rate is None:
+                # Nothing to measure against yet: a few outputs decide, and a silent answer cannot hold things up.
+                latest = max(latest, min(victim.first + 0.25, now + 0.05) if victim.gaps < ENOUGH else now)
+                continue
+            owed = victim.owed + self.share * rate * ahead
+            if owed > 0 and not self._silent(victim, now, rate):
+                latest = max(
+                    latest, now + owed / (rate * (1.0 - self.share)) if self.share < 1 else now + 1e9
+                )
+        return latest
+
+    def take_gap(self, now: float) -> float | None:
+        """Longest gap of any answer since the last call (seconds), the one under way included."""
+        longest = None
+        for victim in self.victims.values():
+            longest = max(longest or 0.0, victim.longest)
+            victim.longest = 0.0
+        return longest
+
+    # -- accounting -------------------------------------------------------------------------------
+
+    def _settle_all(self, now: float) -> None:
+        for victim in self.victims.values():
+            self._settle(victim, now)
+
+    def _settle(self, victim: Victim, now: float) -> None:
+        start = victim.settled
+        victim.settled = max(victim.settled, now)
+        if not self._open or now <= start:
+            return
+        rate = victim.rate or self._usual_rate
+        if rate is None:
+            return
+        end = now
+        if self._prefills == 0:
+            end = min(now, max(victim.last, self._quiet_since) + SILENT / rate)
+        victim.owed += self.share * rate * max(0.0, end - start)
+
+    def _bound(self, victim: Victim) -> None:
+        rate = victim.rate or self._usual_rate or 0.0
+        victim.owed = max(victim.owed, -self.share * rate * self.credit)
+
+    def _silent(self, victim: Victim, now: float, rate: float) -> bool:
+        return self._prefills == 0 and now > max(victim.last, self._quiet_since) + SILENT / rate
+
+    def _is_pause(self, victim: Victim, per_token: float) -> bool:
+        """A gap far beyond this answer's usual one is a pause (a buffering parser), not its decode rate."""
+        victim.recent.append(per_token)
+        if len(victim.recent) > 9:
+            del victim.recent[0]
+        return len(victim.recent) >= 5 and per_token > 6.0 * median(victim.recent)

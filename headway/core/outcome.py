@@ -1,0 +1,43 @@
+"""How a request ended: one enum that is metric label, response reason and log field at once."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Outcome(enum.StrEnum):
+    """Each member has exactly one row in REASONS."""
+
+    PASSED = "passed"
+    HELD = "held"
+    PACED = "paced"
+    WHOLE = "whole"
+    WAIT_EXPIRED = "wait_expired"
+    QUEUE_FULL = "queue_full"
+    CLIENT_LEFT = "client_left"
+    UPSTREAM_LOST = "upstream_lost"
+    REFUSED = "refused"
+
+
+REASONS: dict[Outcome, str] = {
+    Outcome.PASSED: "sent on at once: small, or the policy holds nothing",
+    Outcome.HELD: "waited for its turn, then sent on whole",
+    Outcome.PACED: "prefilled piece by piece through the prefix cache, then sent on",
+    Outcome.WHOLE: "big, but it could not be paced: sent on whole (headway_unpaced_total says why)",
+    Outcome.WAIT_EXPIRED: "not sent on: it waited as long as --wait allows",
+    Outcome.QUEUE_FULL: "not sent on: as many requests wait as --queue allows",
+    Outcome.CLIENT_LEFT: "the client left before the answer was complete",
+    Outcome.UPSTREAM_LOST: "the upstream could not be reached, or broke off",
+    Outcome.REFUSED: "not relayed: the path, the method or the body is not one that this gateway passes",
+}
+
+
+class Unpaced(enum.StrEnum):
+    """Why a big request went on whole under a policy that would have paced it."""
+
+    DIALECT = "dialect"  # its path has no pieces (responses, messages, images, batches of prompts)
+    RENDER = "render"  # the engine could not say the prompt's token ids
+    NO_CACHE = "no_cache"  # the engine has no prefix cache, or its block size is not known
+    MISSED = "missed"  # pieces did not hit the pieces before them
+    SHORT = "short"  # once rendered, it was within one block
+    PIECE_FAILED = "piece_failed"  # the engine refused a piece

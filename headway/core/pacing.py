@@ -1,0 +1,87 @@
+"""How much prefill may run now: piece sizes from the step model, idle time from the debt.
+
+`grant(now, live, debt)` is the one rule behind every actuator: a piece over HTTP, a chunk in an engine step.
+
+Invariants
+----------
+1. With answers live, a piece is the largest whole number of blocks whose predicted gap is within the target, and at
+   least one block: the fixed cost of a mixed step is paid as rarely as the target permits.
+2. Without a model a piece is one block, and it grows at most twofold over what has been seen.
+3. With no answer live nothing is idle; pieces are larger, so that their fixed cost stays a small part, but bounded, so
+   that a newcomer waits for one piece at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway.core.debt import DebtLedger
+from headway.core.steps import StepModel
+from headway.core.targets import Targets
+
+ALONE_OVERHEAD = 0.04
+"""Part of a piece's time that its fixed cost may take when nobody decodes."""
+ALONE_GROWTH = 4
+"""Pieces with nobody live are at most this many times the size of those beside an answer."""
+UNKNOWN_BLOCK = 256
+"""Tokens a piece is measured in while the engine's block size is not known."""
+UNKNOWN_BIG = 1024
+"""Uncached tokens above which a request is big while no model is known."""
+
+
+@dataclass(slots=True)
+class Pacer:
+    targets: Targets
+    model: StepModel | None = None
+    block: int | None = None
+    """Tokens of a prefix-cache block."""
+    chunk: int | None = None
+    """Largest prefill of one engine step, tokens, where known."""
+    seen: int = 0
+    """Largest piece that was timed, tokens: what the model speaks for."""
+
+    @property
+    def unit(self) -> int:
+        return self.block or UNKNOWN_BLOCK
+
+    def piece(self) -> int:
+        """Tokens of a piece beside a live answer."""
+        if self.model is None:
+            return self.unit
+        blocks = max(1, self.model.tokens_within(self.targets.gap) // self.unit)
+        if self.chunk is not None and blocks * self.unit >= self.chunk:
+            # A whole chunk keeps the gap target: the engine never makes a longer step than that.
+            blocks *= ALONE_GROWTH
+        return min(blocks * self.unit, max(2 * self.seen, self.unit) // self.unit * self.unit)
+
+    def alone_piece(self) -> int:
+        """Tokens of a piece when nobody decodes."""
+        beside = self.piece()
+        if self.model is None or self.model.b <= 0:
+            return beside
+        wanted = int(self.model.h / (ALONE_OVERHEAD * self.model.b)) // self.unit * self.unit
+        return max(beside, min(wanted, ALONE_GROWTH * beside))
+
+    def is_big(self, uncached: int) -> bool:
+        """Whether a prefill of `uncached` tokens, sent whole, would make a gap above the target."""
+        if self.model is None:
+            return uncached > UNKNOWN_BIG
+        largest = uncached if self.chunk is None else min(uncached, self.chunk)
+        return self.model.gap(largest) > self.targets.gap and uncached > self.unit
+
+    def is_tiny(self, uncached: int) -> bool:
+        """Whether it costs no more than a decode step: never worth a wait."""
+        return uncached <= 64 or (self.model is not None and self.model.prefill(uncached) <= self.model.a)
+
+    def reachable_gap(self) -> float | None:
+        """Seconds of the longest gap with pieces of one block, or None while no model is known."""
+        return None if self.model is None else self.model.gap(self.unit)
+
+    def grant(self, now: float, live: bool, debt: DebtLedger, ahead: float = 0.0) -> tuple[int, float]:
+        """(tokens that may be prefilled now, 0) or (0, time at which to ask again).
+
+        `live`: an answer decodes, or a short request is about to. `ahead`: see DebtLedger.clear_at."""
+        if not live:
+            return self.alone_piece(), 0.0
+        clear = debt.clear_at(now, ahead)
+        return (self.piece(), 0.0) if clear <= now else (0, clear)

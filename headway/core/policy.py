@@ -1,0 +1,66 @@
+"""The policies by name. A policy answers one question: may this waiting request have the engine now?
+
+To add one: a function with the signature of `Rule`, and a row in POLICIES.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headway.core.work import Entry
+
+
+@dataclass(slots=True, frozen=True)
+class View:
+    """What a rule may look at."""
+
+    live: int
+    """Live decodes."""
+    in_engine: int
+    """Requests in the engine, pieces included."""
+    overdue: bool
+    """The request's own bound has passed."""
+
+
+class Say(enum.Enum):
+    SEND = "send"  # whole, at once
+    SHARE = "share"  # as much as the share allows (pace)
+    STAY = "stay"  # keep waiting, until its bound or until anything changes
+    EXPIRE = "expire"  # give up
+
+
+Rule = Callable[[Entry, View], Say]
+
+
+def passthrough(entry: Entry, view: View) -> Say:
+    return Say.SEND
+
+
+def serialize(entry: Entry, view: View) -> Say:
+    if view.in_engine == 0:
+        return Say.SEND
+    return Say.EXPIRE if view.overdue else Say.STAY
+
+
+def hold(entry: Entry, view: View) -> Say:
+    """A big prefill waits while an answer is live; at its bound, or once it has begun, it goes on as pace."""
+    waiting = entry.big and view.live > 0 and not view.overdue and entry.first_grant is None
+    return Say.STAY if waiting else Say.SHARE
+
+
+def pace(entry: Entry, view: View) -> Say:
+    return Say.SHARE
+
+
+POLICIES: dict[str, Rule] = {
+    "passthrough": passthrough,
+    "serialize": serialize,
+    "hold": hold,
+    "pace": pace,
+}
+"""Each by the name that --policy takes."""
+
+PACING = frozenset({"hold", "pace"})
+"""Policies that may send a request in pieces, and so need it rendered."""

@@ -1,0 +1,89 @@
+"""One request as the core sees it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Phase(enum.Enum):
+    """Where a request is. QUEUED <-> PIECE (as often as needed) -> WHOLE -> DECODE, or QUEUED -> EXPIRED, and gone from
+    anywhere."""
+
+    QUEUED = "queued"
+    PIECE = "piece"
+    WHOLE = "whole"
+    DECODE = "decode"
+    EXPIRED = "expired"
+
+
+@dataclass(slots=True)
+class Work:
+    """What is known of a request before the engine saw it."""
+
+    id: str
+    uncached: int
+    """Prompt tokens that the engine would have to compute: an estimate until `Controller.measured`."""
+    client: str = ""
+    """Whose request it is: order is FIFO per client and size, and clients take turns."""
+    streams: bool = True
+    """Its answer comes as a stream, so that it is a live decode from its first output."""
+    paceable: bool = True
+    """Its dialect can be sent piece by piece."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A request's state inside the controller."""
+
+    work: Work
+    arrived: float
+    uncached: int
+    phase: Phase = Phase.QUEUED
+    ready: bool = True
+    """False while a big request is being rendered: nothing may be granted to it yet."""
+    in_flight: int = 0
+    """Uncached tokens granted and not yet prefilled."""
+    first_grant: float | None = None
+    granted: float = 0.0
+    """Time of the latest grant."""
+    whole_by: float | None = None
+    """When a request without a stream is taken to have ended its prefill."""
+    big: bool = False
+    """Sent whole it would make a gap above the target."""
+    paced: bool = False
+    """It was granted a piece."""
+    alone: float = 0.0
+    """Estimated seconds of its whole prefill alone, from when it was classified."""
+    yielded: bool = False
+    """A bound of this newcomer overruled the share at least once."""
+
+
+@dataclass(slots=True, frozen=True)
+class Go:
+    """Send the request on, whole."""
+
+    id: str
+    waited: float
+    yielded: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Piece:
+    """Prefill at most `tokens` uncached tokens of the request through the prefix cache, then report `Controller.prefilled`."""
+
+    id: str
+    tokens: int
+    waited: float
+    yielded: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Expire:
+    """The request waited as long as it may and is not sent on."""
+
+    id: str
+    waited: float
+
+
+Decision = Go | Piece | Expire
