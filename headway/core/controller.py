@@ -207,11 +207,7 @@ class Controller:
         """Policy pace: a piece, or all of it, if debt and room allow; else None and `_retry_at`."""
         in_pieces = entry.big and entry.work.paceable and entry.uncached > self.pacer.unit
         if overdue:
-            return (
-                self._piece(now, entry, self.pacer.piece(), True)
-                if in_pieces
-                else self._send(now, entry, True)
-            )
+            return self._piece(now, entry, self.pacer.piece(), True) if in_pieces else self._send(now, entry, True)
         if not entry.big and self.pacer.is_tiny(entry.uncached) and busy <= 2 * self.pacer.piece():
             return self._send(now, entry, False)
         if entry.big and not entry.work.paceable and self.live:

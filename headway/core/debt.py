@@ -133,9 +133,7 @@ class DebtLedger:
                 continue
             owed = victim.owed + self.share * rate * ahead
             if owed > 0 and not self._silent(victim, now, rate):
-                latest = max(
-                    latest, now + owed / (rate * (1.0 - self.share)) if self.share < 1 else now + 1e9
-                )
+                latest = max(latest, now + owed / (rate * (1.0 - self.share)) if self.share < 1 else now + 1e9)
         return latest
 
     def take_gap(self, now: float) -> float | None:
