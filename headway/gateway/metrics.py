@@ -33,10 +33,14 @@ class Metrics:
         self.live = Gauge("headway_live_decodes", "Streams that give output now", registry=r)
         self.queued = Gauge("headway_queued_requests", "Requests that wait for their turn", registry=r)
         self.in_flight = Gauge("headway_prefill_tokens_in_flight", "Uncached prompt tokens granted and not yet done", registry=r)
-        self.model = Gauge("headway_step_model", "Learned step-time model: a, e, h in seconds, b in seconds a token", ["term"], registry=r)
+        self.model = Gauge(
+            "headway_step_model", "Learned step-time model: a, e, h in seconds, b in seconds a token", ["term"], registry=r
+        )
         self.block = Gauge("headway_engine_block_tokens", "Learned prefix-cache block size, 0 while unknown", registry=r)
         self.upstream_up = Gauge("headway_upstream_up", "1 if the last scrape or request reached the upstream", registry=r)
-        self.foreign = Gauge("headway_foreign_requests", "Running requests of the engine that did not come through here", registry=r)
+        self.foreign = Gauge(
+            "headway_foreign_requests", "Running requests of the engine that did not come through here", registry=r
+        )
         self._outcomes = {outcome: self._requests.labels(outcome.value) for outcome in Outcome}
         self._reasons = {reason: self._unpaced.labels(reason.value) for reason in Unpaced}
 

@@ -193,7 +193,7 @@ class Relay:
     def _request_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         """As they came, but: those of one connection are dropped, Host names the upstream, and --upstream-key replaces
         Authorization."""
-        kept = [(name, value) for name, value in end_to_end(headers) if name.lower() not in (b"host", b"expect")]
+        kept = [(name, value) for name, value in end_to_end(headers) if name.lower() != b"host"]
         if self.config.upstream_key is not None:
             kept = [(name, value) for name, value in kept if name.lower() not in (b"authorization", b"x-api-key")]
             kept.append((b"Authorization", b"Bearer " + self.config.upstream_key.encode()))
@@ -253,5 +253,3 @@ def shape_of(ask: Ask) -> bytes:
 
 def printable(path: bytes) -> str:
     return path[:100].decode("latin-1").encode("unicode_escape").decode()
-
-

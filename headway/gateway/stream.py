@@ -15,14 +15,13 @@ import re
 from headway.gateway.desk import Permit
 from headway.gateway.dialects.table import Dialect
 from headway.gateway.metrics import Metrics
-from headway.gateway.transport.framing import end_to_end
+from headway.gateway.transport.framing import mirrored
 from headway.gateway.transport.interface import Call, Downstream, ResponseHead, UpstreamLost
 
 TAIL = 160
 """Bytes kept from one chunk to the next, so that an event cut in two is still recognised."""
 _CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d+)')
 _PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
-_ERROR = re.compile(rb'^\s*(?:data:\s*)?\{\s*"error"', re.MULTILINE)
 
 
 class ResponseRelay:
@@ -55,7 +54,7 @@ class ResponseRelay:
         self._readable = (head.get(b"content-encoding") or b"identity").lower() == b"identity"
         if not self._events:
             self._permit.work.streams = False
-        self.down.head(ResponseHead(head.status, head.reason, response_headers(head)))
+        self.down.head(mirrored(head))
 
     def data(self, data: bytes) -> None:
         down = self.down
@@ -117,12 +116,3 @@ class ResponseRelay:
             self.cached_tokens = int(found.group(1))
         for found in _PROMPT.finditer(text):
             self.prompt_tokens = int(found.group(1))
-
-
-def response_headers(head: ResponseHead) -> list[tuple[bytes, bytes]]:
-    """The upstream's headers but those that belong to one connection. The framing stays what it was."""
-    headers = end_to_end(head.headers)
-    coding = head.get(b"transfer-encoding")
-    if coding is not None and head.get(b"content-length") is None:
-        headers.append((b"Transfer-Encoding", b"chunked"))
-    return headers

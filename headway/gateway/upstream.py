@@ -285,7 +285,9 @@ class Upstream:
 
     def _set_up(self, up: bool) -> None:
         if up is not self.engine.up:
-            log.log(logging.INFO if up else logging.WARNING, "upstream %s is %s", self.config.upstream.url, "up" if up else "down")
+            log.log(
+                logging.INFO if up else logging.WARNING, "upstream %s is %s", self.config.upstream.url, "up" if up else "down"
+            )
             if up and self.engine.up is False:
                 self.blocks.clear()
                 self.texts.clear()

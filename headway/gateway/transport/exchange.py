@@ -110,6 +110,10 @@ class Exchange:
             self.pieces = [b"".join(self.pieces)]
         return self.pieces[0] if self.pieces else b""
 
+    @property
+    def started(self) -> bool:
+        return self.framing is not None
+
     def head(self, head: ResponseHead) -> None:
         if self.over:
             return

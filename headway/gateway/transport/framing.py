@@ -71,9 +71,7 @@ def until_close(head: ResponseHead) -> bool:
     return head.status not in BODYLESS and head.get(b"content-length") is None
 
 
-def response_bytes(
-    head: ResponseHead, *, bodyless: bool, http11: bool, keep_alive: bool
-) -> tuple[bytes, Framing, int, bool]:
+def response_bytes(head: ResponseHead, *, bodyless: bool, http11: bool, keep_alive: bool) -> tuple[bytes, Framing, int, bool]:
     """Serialise a response head: (bytes, framing, bytes of body for LENGTH, whether the connection goes on).
 
     `bodyless`: the request was HEAD. Raises ValueError for a head that cannot be sent.

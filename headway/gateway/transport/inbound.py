@@ -47,9 +47,11 @@ def error_response(status: int, message: str) -> bytes:
     """A whole response, in the shape in which OpenAI clients expect an error."""
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": status}
     body = json.dumps({"error": error}).encode()
-    return (
-        b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, _REASONS[status], len(body), body)
+    return b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (
+        status,
+        _REASONS[status],
+        len(body),
+        body,
     )
 
 

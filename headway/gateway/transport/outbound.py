@@ -91,12 +91,7 @@ class Outbound(asyncio.Protocol):
             self._transport.abort()
 
     def eof_received(self) -> None:
-        if (
-            self.call is not None
-            and self._head is not None
-            and not self._complete
-            and until_close(self._head)
-        ):
+        if self.call is not None and self._head is not None and not self._complete and until_close(self._head):
             self._keep_alive = False
             self._complete = True
             self._tell()
