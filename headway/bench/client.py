@@ -1,8 +1,8 @@
 """One streaming request and what came of it, with the time at which each piece of it arrived.
 
-A time is `time.monotonic()` in seconds, taken when the bytes are handed over, before anything is parsed. A server
-that fails does not raise here: the stream keeps what had arrived and says in `error` what went wrong, because half
-a measurement is still evidence.
+A time is `time.monotonic()` in seconds, taken when the bytes are handed over, before anything is parsed. A
+server that fails does not raise here: the stream keeps what had arrived and says in `error` what went
+wrong, because half a measurement is still evidence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """An OpenAI-compatible server: its base URL without `/v1`, the model's name and the key, if it wants one."""
+    """An OpenAI-compatible server: its base URL without `/v1`, the model's name and the key, if it wants
+    one.
+    """
 
     url: str
     model: str
@@ -95,7 +97,7 @@ class Stream:
 
 
 def session() -> aiohttp.ClientSession:
-    """A connection a request: a server that drops idle connections would otherwise show up as a failed arm."""
+    """A connection a request: a server that drops idle connections would look like a failed arm."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -113,7 +115,9 @@ async def stream(
     on_tokens: Callable[[float], None] | None = None,
     timeout: float = 600.0,
 ) -> Stream:
-    """Send `request` as a stream and follow it to its end. `on_tokens` gets the tokens so far at each output event."""
+    """Send `request` as a stream and follow it to its end. `on_tokens` gets the tokens so far at each
+    output event.
+    """
     result = Stream()
     options: dict[str, Any] = {"include_usage": True}
     if target.continuous:
@@ -208,7 +212,9 @@ class _Reading:
 
 
 def _output(choice: dict[str, Any]) -> tuple[str, bool]:
-    """The text of one choice, and whether the chunk carries any output: text, reasoning or a piece of a tool call."""
+    """The text of one choice, and whether the chunk carries any output: text, reasoning or a piece of a
+    tool call.
+    """
     delta = choice.get("delta")
     if not isinstance(delta, dict):
         text = choice.get("text")

@@ -13,7 +13,9 @@ PERIOD_S = 0.005
 
 
 class LagMeter:
-    """`async with LagMeter() as lag`: afterwards `lag.p99_s` and `lag.max_s` are the lateness of a timer, seconds."""
+    """`async with LagMeter() as lag`: afterwards `lag.p99_s` and `lag.max_s` are the lateness of a timer,
+    seconds.
+    """
 
     def __init__(self) -> None:
         self._late: list[float] = []

@@ -1,7 +1,8 @@
-"""One overlap experiment: a victim streams, an intruder with a long prompt arrives, and both are followed to the end.
+"""One overlap experiment: a victim streams, an intruder with a long prompt arrives, and both are followed
+to the end.
 
-Two orders. `after`: the intruder is submitted when the victim has received that many tokens. `lead`: the intruder is
-submitted that many seconds *before* the victim.
+Two orders. `after`: the intruder is submitted when the victim has received that many tokens. `lead`: the
+intruder is submitted that many seconds *before* the victim.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ async def overlap(
     salted: bool = False,
     timeout: float = 600.0,
 ) -> Overlap:
-    """Run both. `salted`: nothing but an engine stands behind `target`, so that cached tokens would mean a spoilt run.
+    """Run both. `salted`: nothing but an engine stands behind `target`, so that cached tokens would mean a
+    spoilt run.
 
     `victim_must_outlive` is False for policies that keep the intruder back until the victim ends.
     """
@@ -123,7 +125,9 @@ async def overlap(
 
 
 def judge(run: Overlap, base: Solo, *, victim_must_outlive: bool = True, salted: bool = False) -> None:
-    """Fill in the view, or the reason why there is none. Only the first reason is kept: the others follow from it."""
+    """Fill in the view, or the reason why there is none. Only the first reason is kept: the others follow
+    from it.
+    """
     for name, answer in (("victim", run.victim), ("intruder", run.intruder)):
         if answer.error:
             run.void = f"void: the {name} failed: {answer.error}"
@@ -155,6 +159,8 @@ def judge(run: Overlap, base: Solo, *, victim_must_outlive: bool = True, salted:
 def victim_tokens(
     base: Solo, alone_s: float, share: float, *, after: int = 16, room: float = 1.6, margin: int = 48
 ) -> int:
-    """How long a victim must be to outlive the window of a paced intruder: the frontier's T with room on both axes."""
+    """How long a victim must be to outlive the window of a paced intruder: the frontier's T with room on
+    both axes.
+    """
     expected = alone_s / max(1 - share, 0.05) * room
     return after + margin + round(expected * base.rate * min(1.0, share + 0.1))

@@ -1,7 +1,8 @@
-"""Synthetic prompts of about n tokens, each with its own salt at its very start, so that no prefix cache knows them.
+"""Synthetic prompts of about n tokens, each with its own salt at its very start, so that no prefix cache
+knows them.
 
-The text is made of words from one small list, so that tokens per word is a constant of the tokenizer: measured once
-a server, through /tokenize where there is one, else from the usage of two one-token requests.
+The text is made of words from one small list, so that tokens per word is a constant of the tokenizer:
+measured once a server, through /tokenize where there is one, else from the usage of two one-token requests.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import aiohttp
 from headway.bench.client import Request, Target, stream
 from headway.errors import ServerError
 
-WORDS = ["the", "of", "to", "and", "in", "is", "it", "for", "that", "on", "with", "as", "be", "at", "this", "from", "or", "an", "by", "not", "are", "we", "was", "has", "one", "all", "can", "more", "if", "when", "which", "time", "out", "about", "up", "into", "them", "then", "only", "its", "over", "new", "some", "could", "these", "two", "may", "first", "any", "my", "now", "such", "like", "our", "after", "most", "also", "made", "where", "many", "before", "must", "through", "back", "years", "much", "your", "way", "well", "down", "should", "because", "each", "just", "those", "people", "how", "too", "little", "state", "good", "very", "make", "world", "still", "own", "see", "men", "work", "long", "here", "between", "both", "life", "being", "under", "never", "day", "same", "another", "know", "while", "last", "might", "us", "great", "old", "year", "off", "come", "since", "against", "go", "came", "right", "used", "take", "three"]
+_TEXT = """
+the of to and in is it for that on with as be at this from or an by not are we was has one all can
+more if when which time out about up into them then only its over new some could these two may first
+any my now such like our after most also made where many before must through back years much your
+way well down should because each just those people how too little state good very make world still
+own see men work long here between both life being under never day same another know while last
+might us great old year off come since against go came right used take three
+"""
+WORDS = _TEXT.split()
 _SAMPLE = 400  # words
 
 
@@ -93,7 +102,9 @@ async def _usage(http: aiohttp.ClientSession, target: Target, text: str) -> int:
 
 
 def chat(tokens: int, out: int, scale: Scale, rng: random.Random, **extra: Any) -> Request:
-    """A chat of one message with about `tokens` prompt tokens and exactly `out` tokens of answer (`ignore_eos`)."""
+    """A chat of one message with about `tokens` prompt tokens and exactly `out` tokens of answer
+    (`ignore_eos`).
+    """
     return ask(_messages(words(scale.words_for(tokens), rng)), out, **extra)
 
 
@@ -134,7 +145,9 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def agent(tokens: int, out: int, scale: Scale, rng: random.Random, count: int = 20) -> Request:
-    """What a coding agent sends: `count` messages with tool calls and their results, tools, tool_choice and effort."""
+    """What a coding agent sends: `count` messages with tool calls and their results, tools, tool_choice and
+    effort.
+    """
     pattern = ("user", "call", "tool", "assistant")
     kinds = ["system", *(pattern[i % 4] for i in range(count - 1))]
     # The salt stands in the first message. Calls are short; the other messages share the tokens.

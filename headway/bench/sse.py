@@ -1,7 +1,7 @@
 """Server-sent events, parsed from raw chunks as they arrive.
 
-An event is complete at its blank line, wherever the chunks were cut. Lines may end in LF or CRLF; comment lines
-(keep-alives) and fields other than `data` carry nothing that a benchmark counts.
+An event is complete at its blank line, wherever the chunks were cut. Lines may end in LF or CRLF; comment
+lines (keep-alives) and fields other than `data` carry nothing that a benchmark counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Events:
         return done
 
     def end(self) -> bytes | None:
-        """What is left when the body ends without a last blank line; an event that nobody finished, if any."""
+        """What is left when the body ends without a last blank line; None when that is nothing."""
         left = [*self._data, self._rest] if self._rest else self._data
         self._rest, self._data = b"", []
         return b"\n".join(left) if left else None

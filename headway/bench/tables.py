@@ -1,4 +1,6 @@
-"""Tables: rich on a terminal, aligned text elsewhere, Markdown for a page. And numbers the way people read them."""
+"""Tables: rich on a terminal, aligned text elsewhere, Markdown for a page. And numbers the way people read
+them.
+"""
 
 from __future__ import annotations
 

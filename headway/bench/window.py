@@ -1,8 +1,9 @@
-"""The overlap window and what a victim's stream looks like inside it. Pure arithmetic on times; seconds and tokens.
+"""The overlap window and what a victim's stream looks like inside it. Pure arithmetic on times; seconds and
+tokens.
 
-The window runs from the intruder's submission to its first token, cut at the victim's end. A gap is the time between
-two successive output events of one stream; it is in the window when the two overlap, so that the gap which a chunk
-leaves open when the window closes is counted whole.
+The window runs from the intruder's submission to its first token, cut at the victim's end. A gap is the
+time between two successive output events of one stream; it is in the window when the two overlap, so that
+the gap which a chunk leaves open when the window closes is counted whole.
 """
 
 from __future__ import annotations

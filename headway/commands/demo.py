@@ -1,10 +1,13 @@
-"""`headway demo`: what a long prompt does to a live answer, under every policy of the gateway, in one table."""
+"""`headway demo`: what a long prompt does to a live answer, under every policy of the gateway, in one
+table.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -34,8 +37,8 @@ def meaning(outcome: Outcome) -> str:
     direct, pace = outcome.arms["passthrough"], outcome.arms["pace"]
     if not direct.void and direct.share is not None:
         parts.append(
-            f"Sent straight through, a prompt of {outcome.options.intruder_tokens:,} tokens leaves a live answer "
-            f"{direct.share:.0%} of its speed, with holes of {seconds(direct.longest_gap_s)}."
+            f"Sent straight through, a prompt of {outcome.options.intruder_tokens:,} tokens leaves a live "
+            f"answer {direct.share:.0%} of its speed, with holes of {seconds(direct.longest_gap_s)}."
         )
     if not pace.void and pace.share is not None:
         best = (
@@ -44,8 +47,8 @@ def meaning(outcome: Outcome) -> str:
             else ""
         )
         parts.append(
-            f"Paced, the answer keeps {pace.share:.0%} (asked: {outcome.options.share:.0%}), no hole is longer than "
-            f"{seconds(pace.longest_gap_s)}, and the newcomer's first token comes after "
+            f"Paced, the answer keeps {pace.share:.0%} (asked: {outcome.options.share:.0%}), no hole is "
+            f"longer than {seconds(pace.longest_gap_s)}, and the newcomer's first token comes after "
             f"{seconds(pace.intruder_ttft_s)}{best}."
         )
     parts.append("serialize and hold keep the answer whole and let the newcomer wait for its end.")
@@ -56,7 +59,9 @@ def command(
     engine: str = typer.Option("simulated", help="simulated, or vllm: a real vLLM on this CPU"),
     share: float = typer.Option(0.5, help="part of its speed that a live answer keeps, 0..1"),
     gap: float = typer.Option(0.1, help="longest gap in a live answer, seconds"),
-    json_file: Path | None = typer.Option(None, "--json", help="write the figures there (headway.demo/1)"),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the figures there (headway.demo/1)")
+    ] = None,
 ) -> None:
     """One live answer, one long prompt, four policies, one table."""
     if engine not in ("simulated", "vllm"):
@@ -80,13 +85,12 @@ def command(
     print()
     if engine == "simulated":
         print(
-            f"The engine is SIMULATED (version {outcome.engine_version}): vLLM's scheduling rules and a model of step "
-            "times, no weights. The gateway, the HTTP and the clock are real. A real engine: make demo ENGINE=vllm"
+            f"The engine is SIMULATED (version {outcome.engine_version}): vLLM's scheduling rules and a model "
+            "of step times, no weights.\nThe gateway, HTTP and the clock are real. "
+            "On a real engine: make demo ENGINE=vllm"
         )
     else:
-        print(
-            f"The engine is a real vLLM {outcome.engine_version} on this CPU; a tiny model with random weights."
-        )
+        print(f"The engine is a real vLLM {outcome.engine_version} on this CPU; its weights are random.")
     print(meaning(outcome))
     for name, arm in outcome.arms.items():
         if arm.void:

@@ -1,9 +1,12 @@
-"""`headway lab`: a real vLLM on this CPU, to measure and test against. No GPU; the model has random weights."""
+"""`headway lab`: a real vLLM on this CPU, to measure and test against. No GPU; the model has random
+weights.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -35,7 +38,7 @@ def serve_command(
     context: typer.Context,
     kind: str = typer.Option("next-tiny", "--model", help="dense-tiny or next-tiny"),
     port: int = typer.Option(8000, help="on 127.0.0.1"),
-    log: Path | None = typer.Option(None, help="where vLLM's log goes"),
+    log: Annotated[Path | None, typer.Option(help="where vLLM's log goes")] = None,
     details: bool = typer.Option(True, help="report cached tokens (--enable-prompt-tokens-details)"),
 ) -> None:
     """Serve it until Ctrl-C. Further options go to vLLM, e.g. --max-num-batched-tokens 2048."""

@@ -122,7 +122,8 @@ class _Run:
         return answer.ttft
 
     async def arm(self, at: Target, policy: str, base: Solo, t0: float) -> Arm:
-        # Only pace needs a victim that outlives a stretched prefill; elsewhere a long one would only take time
+        # Only pace needs a victim that outlives a stretched prefill; elsewhere a long one would only take
+        # time
         share = self.options.share if policy == "pace" else 0.3
         length = victim_tokens(base, t0, share, after=AFTER, room=1.6 if policy == "pace" else 1.2)
         for attempt in (1, 2):
@@ -162,9 +163,7 @@ async def demo(options: Options, say: Callable[[str], None]) -> Outcome:
             )
             at[policy] = replace(direct, url=served.url)
             if policy == "pace" and not await learned(http, served):
-                say(
-                    "the gateway has not learned the engine's step times yet; it goes on learning from requests"
-                )
+                say("the gateway has not learned the engine's step times yet; it learns from requests")
         plain = at["passthrough"]
         say("victim alone, intruder alone")
         first, t0s = await run.solo(plain), [await run.t0(plain)]

@@ -52,7 +52,9 @@ async def status(http: aiohttp.ClientSession, served: Served) -> dict[str, Any] 
 
 
 async def learned(http: aiohttp.ClientSession, served: Served, patience: float = 10.0) -> bool:
-    """Wait until the gateway knows its engine's step times; False when it does not within `patience` seconds."""
+    """Wait until the gateway knows its engine's step times; False when it does not within `patience`
+    seconds.
+    """
     end = time.monotonic() + patience
     while served.status_url is not None and time.monotonic() < end:
         page = await status(http, served)

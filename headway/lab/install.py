@@ -1,7 +1,7 @@
 """A real vLLM for a CPU in its own virtual environment.
 
-Its requirements are installed without torch's companions: torchvision from PyPI does not load beside a CPU torch,
-and text serving needs none of them.
+Its requirements are installed without torch's companions: torchvision from PyPI does not load beside a CPU
+torch, and text serving needs none of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def to_stderr(text: str) -> None:
 
 
 def vllm_python(root: Path | None = None) -> Path:
-    """The Python that has vLLM, or will have it: $HEADWAY_VLLM_PYTHON, else .venv-vllm in the working folder."""
+    """The Python that has vLLM, or will have it: $HEADWAY_VLLM_PYTHON, else .venv-vllm in the working
+    folder.
+    """
     given = os.environ.get(PYTHON_VARIABLE)
     if given:
         path = Path(given)
@@ -57,7 +59,9 @@ def installed_version(python: Path) -> str | None:
 
 
 def install(root: Path | None = None, say: Say = to_stderr) -> Path:
-    """Install what is missing and return the Python that has vLLM. Raises CheckFailed with pip's last lines."""
+    """Install what is missing and return the Python that has vLLM. Raises CheckFailed with pip's last
+    lines.
+    """
     python = vllm_python(root)
     version = installed_version(python)
     if version == VLLM or (version and os.environ.get(PYTHON_VARIABLE)):

@@ -1,8 +1,9 @@
 """A model directory for `--load-format dummy`: a configuration and a tokenizer, no weights.
 
-Its scheduler, chunked prefill, prefix cache and HTTP front end are the real ones; only the text is nonsense.
-`dense-tiny` is a Qwen3; `next-tiny` a Qwen3-Next, whose linear-attention layers put vLLM's prefix cache into align mode.
-Writing the tokenizer needs the `tokenizers` package, which stands beside vLLM: this file is run as a script there.
+Its scheduler, chunked prefill, prefix cache and HTTP front end are the real ones; only the text is
+nonsense. `dense-tiny` is a Qwen3; `next-tiny` a Qwen3-Next, whose linear-attention layers put vLLM's prefix
+cache into align mode. Writing the tokenizer needs the `tokenizers` package, which stands beside vLLM: this
+file is run as a script there.
 """
 
 from __future__ import annotations
@@ -17,27 +18,29 @@ from typing import Any
 VOCABULARY = 8192
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n# Tools\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
+    "{% if tools %}<|im_start|>system\n# Tools\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    "<|im_end|>\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}"
     "{% elif m['content'] %}{% for part in m['content'] %}{{ part['text'] }}{% endfor %}{% endif %}"
-    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function'] | tojson }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function'] | tojson }}</tool_call>{% endfor %}"
+    "<|im_end|>\n"
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if reasoning_effort %}<effort>{{ reasoning_effort }}</effort>\n{% endif %}{% endif %}"
 )
 _COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "hidden_act": "silu", "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16", "eos_token_id": 2,
-    "pad_token_id": 0,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "hidden_act": "silu",
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16",
+    "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
 
 
 def _dense() -> dict[str, Any]:
     return {
-        **_COMMON, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "max_position_embeddings": 131072,
-        "rope_theta": 1000000,
+        **_COMMON, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+        "max_position_embeddings": 131072, "rope_theta": 1000000,
     }  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""A child process that serves: started in its own process group, known to be ready by what it says, stopped whole."""
+"""A child process that serves: started in its own process group, known to be ready by what it says, stopped
+whole.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -17,6 +19,7 @@ from typing import IO, Any, TypeVar
 from headway.errors import ServerError
 
 STOP_S = 8.0
+ROOT = str(Path(__file__).resolve().parents[2])
 T = TypeVar("T")
 
 
@@ -45,14 +48,10 @@ async def stop(process: asyncio.subprocess.Process, patience: float = STOP_S) ->
     """SIGTERM to the process, then SIGKILL to its whole group: a server's workers must not outlive it."""
     if process.returncode is None:
         process.terminate()
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), patience)
-        except TimeoutError:
-            pass
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     await process.wait()
 
 
@@ -67,12 +66,13 @@ class Served:
 async def headway(
     arguments: Sequence[str], *, ready_s: float = 30.0, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Served]:
-    """`headway ARGUMENTS` under this interpreter, until it prints where it listens. Raises ServerError otherwise."""
+    """`headway ARGUMENTS` under this interpreter, until it prints where it listens. Raises ServerError
+    otherwise.
+    """
     name = f"headway {arguments[0]}"
     environment = {**os.environ, **(env or {}), "PYTHONUNBUFFERED": "1"}
-    root = str(Path(__file__).resolve().parents[2])
     # The child must run the code that this process runs, installed or not
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, environment.get("PYTHONPATH")]))
     with TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "headway", *arguments,
