@@ -102,6 +102,11 @@ class Controller:
             entry.ready = True
             self._queue.add(entry)
 
+    def release(self, now: float, id: str) -> None:
+        """Pacing of this waiting request has been given up (the engine cannot do it): it goes on whole, at once."""
+        entry = self.entries[id]
+        entry.released = entry.ready = True
+
     def prefilled(self, now: float, id: str, uncached: int, seconds: float | None) -> None:
         """A piece ended; `uncached` tokens are left. `seconds`: how long it took, or None where that says nothing
         (it failed, or other prefill ran beside it). The request waits for its next grant."""
@@ -181,7 +186,7 @@ class Controller:
         for entry in self._order(now):
             due = self._due(entry)
             view = View(live=self.live, in_engine=in_engine, overdue=now >= due)
-            say = self._rule(entry, view)
+            say = Say.SHARE if entry.released else self._rule(entry, view)
             if say is Say.SEND:
                 return self._send(now, entry, view.overdue and self.policy != "passthrough")
             if say is Say.EXPIRE:
@@ -196,6 +201,7 @@ class Controller:
         """Candidates, best first: those at their bound, then the queue's order; of the long ones that can be paced only
         the one under way, if there is one."""
         yield from sorted((e for e in self._queue if e.ready and now >= self._due(e)), key=self._due)
+        yield from [entry for entry in self._queue if entry.released]
         under_way = next((e for e in self.entries.values() if e.paced and e.phase is not Phase.DECODE), None)
         for entry in self._queue.order(self.pacer.piece()):
             if under_way is None or entry is under_way or not (entry.big and entry.work.paceable):
@@ -206,12 +212,10 @@ class Controller:
     def _share(self, now: float, entry: Entry, busy: int, overdue: bool) -> Decision | None:
         """Policy pace: a piece, or all of it, if debt and room allow; else None and `_retry_at`."""
         in_pieces = entry.big and entry.work.paceable and entry.uncached > self.pacer.unit
+        if entry.released:
+            return self._send(now, entry, False)
         if overdue:
-            return (
-                self._piece(now, entry, self.pacer.piece(), True)
-                if in_pieces
-                else self._send(now, entry, True)
-            )
+            return self._piece(now, entry, self.pacer.piece(), True) if in_pieces else self._send(now, entry, True)
         if not entry.big and self.pacer.is_tiny(entry.uncached) and busy <= 2 * self.pacer.piece():
             return self._send(now, entry, False)
         if entry.big and not entry.work.paceable and self.live:

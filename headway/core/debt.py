@@ -133,10 +133,13 @@ class DebtLedger:
                 continue
             owed = victim.owed + self.share * rate * ahead
             if owed > 0 and not self._silent(victim, now, rate):
-                latest = max(
-                    latest, now + owed / (rate * (1.0 - self.share)) if self.share < 1 else now + 1e9
-                )
+                latest = max(latest, now + owed / (rate * (1.0 - self.share)) if self.share < 1 else now + 1e9)
         return latest
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether any prefill is in the engine."""
+        return self._prefills > 0
 
     def take_gap(self, now: float) -> float | None:
         """Longest gap of any answer since the last call (seconds), the one under way included."""

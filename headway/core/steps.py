@@ -115,10 +115,7 @@ def _line(points: list[tuple[int, float]]) -> tuple[float, float]:
     careful side (pieces come out smaller)."""
     largest = max(tokens for tokens, _ in points)
     slopes = [
-        (y2 - y1) / (x2 - x1)
-        for i, (x1, y1) in enumerate(points)
-        for x2, y2 in points[i + 1 :]
-        if abs(x2 - x1) >= 0.2 * largest
+        (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if abs(x2 - x1) >= 0.2 * largest
     ]
     careful = median([seconds / tokens for tokens, seconds in points])
     slope = median(slopes) if len(slopes) >= 2 else careful

@@ -53,6 +53,8 @@ class Entry:
     """Sent whole it would make a gap above the target."""
     paced: bool = False
     """It was granted a piece."""
+    released: bool = False
+    """Pacing it was given up: it goes whole, whatever is owed."""
     alone: float = 0.0
     """Estimated seconds of its whole prefill alone, from when it was classified."""
     yielded: bool = False

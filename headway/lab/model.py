@@ -54,8 +54,8 @@ def _next() -> dict[str, Any]:
         "layer_types": ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(layers)],
         "partial_rotary_factor": 0.25, "bos_token_id": None, "rope_theta": 10000000,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25},
-        "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1, "moe_intermediate_size": 512,
-        "shared_expert_intermediate_size": 512, "mlp_only_layers": [], "norm_topk_prob": True,
+        "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1, "moe_intermediate_size": 128,
+        "shared_expert_intermediate_size": 128, "mlp_only_layers": [], "norm_topk_prob": True,
         "router_aux_loss_coef": 0.001, "output_router_logits": False,
     }  # fmt: skip
 

@@ -24,12 +24,14 @@ from headway.lab.process import stop, tail
 
 MODEL_NAME = "m"
 READY_S = 240.0
+LAUNCHER = Path(__file__).with_name("launch.py").resolve()
 SETTINGS = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_TARGET_DEVICE": "cpu",
+    "PYTHONSAFEPATH": "1",  # the launcher's own folder has a vllm.py too
 }
 
 
@@ -39,30 +41,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """bfloat16 where the CPU multiplies it, else float32.
-
-    Without AVX-512 or AMX, torch falls back to a loop: a prefill of 14,000 tokens took 21 s instead of one or two.
-    """
-    try:
-        text = cpuinfo.read_text()
-    except OSError:
-        return "float32"
-    flags = set(next((line for line in text.splitlines() if line.startswith("flags")), "").split())
-    return "bfloat16" if flags & {"amx_bf16", "avx512_bf16", "avx512bw"} else "float32"
-
-
 def command(
     python: Path, model: Path, port: int, arguments: Sequence[str] = (), *, details: bool = True
 ) -> list[str]:
-    """The module, not `vllm serve`: that looks for a package named vllm, and this one is named vllm-cpu.
+    """Through launch.py, not `vllm serve`: that looks for a package named vllm, and this one is named vllm-cpu.
 
     `details`: report cached tokens (`--enable-prompt-tokens-details`).
     """
     return [
-        str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
+        str(python), str(LAUNCHER), "--model", str(model),
         "--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port),
-        "--load-format", "dummy", "--dtype", dtype(), "--enforce-eager",
+        "--load-format", "dummy", "--dtype", "bfloat16", "--enforce-eager",
         *(["--enable-prompt-tokens-details"] if details else []), *arguments,
     ]  # fmt: skip
 

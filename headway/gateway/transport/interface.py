@@ -83,6 +83,10 @@ class Downstream(Protocol):
     async def body(self) -> bytes:
         """The whole request body. Raises BodyTooLarge above the listener's bound."""
 
+    @property
+    def started(self) -> bool:
+        """Whether the response head has been sent."""
+
     def head(self, head: ResponseHead) -> None:
         """Send the response head. Framing: as the head says (Content-Length, or chunked if it has
         Transfer-Encoding: chunked); with neither, the body ends with the connection."""

@@ -1,0 +1,96 @@
+"""`headway serve`: the gateway."""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from headway.errors import UsageError
+from headway.gateway.config import Config, parse_address, parse_origin, parse_policy, parse_relay, parse_targets
+from headway.gateway.server import run
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(serve)
+
+
+def _from_file(context: typer.Context, path: Path | None) -> Path | None:
+    """Values of a TOML file become the defaults: the command line and HEADWAY_* win."""
+    if path is None:
+        return None
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path}: {error}") from None
+    known = {p.name for p in context.command.params}
+    defaults: dict[str, Any] = {}
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name not in known or name == "config":
+            raise UsageError(f"--config {path}: {key!r} is not an option of headway serve")
+        if not isinstance(value, str | int | float | bool | list):
+            raise UsageError(f"--config {path}: {key!r} must be a string, a number, true, false or a list")
+        defaults[name] = value
+    context.default_map = {**(context.default_map or {}), **defaults}
+    return path
+
+
+def serve(
+    upstream: Annotated[str, typer.Option(envvar="HEADWAY_UPSTREAM", help="the server behind: http://host:port")],
+    config: Annotated[
+        Path | None,
+        typer.Option(envvar="HEADWAY_CONFIG", callback=_from_file, is_eager=True, help="TOML file with any of these options"),
+    ] = None,
+    listen: Annotated[str, typer.Option(envvar="HEADWAY_LISTEN", help="host:port for clients")] = "127.0.0.1:8100",
+    status: Annotated[str, typer.Option(envvar="HEADWAY_STATUS", help="host:port for /metrics and /status")] = "127.0.0.1:8101",
+    policy: Annotated[str, typer.Option(envvar="HEADWAY_POLICY", help="passthrough, serialize, hold or pace")] = "pace",
+    share: Annotated[
+        float, typer.Option(envvar="HEADWAY_SHARE", help="part of its solo rate that a live answer keeps, 0..1")
+    ] = 0.5,
+    gap: Annotated[float, typer.Option(envvar="HEADWAY_GAP", help="longest gap of a live answer, seconds")] = 0.25,
+    wait: Annotated[float, typer.Option(envvar="HEADWAY_WAIT", help="longest wait of a newcomer for its turn, seconds")] = 30.0,
+    stretch: Annotated[
+        float, typer.Option(envvar="HEADWAY_STRETCH", help="largest (TTFT - W)/W of a newcomer, W its prefill alone")
+    ] = 20.0,
+    queue: Annotated[int, typer.Option(envvar="HEADWAY_QUEUE", help="most requests waiting at once")] = 1000,
+    upstream_key: Annotated[
+        str | None, typer.Option(envvar="HEADWAY_UPSTREAM_KEY", help="sent upstream as Authorization: Bearer")
+    ] = None,
+    relay: Annotated[
+        list[str] | None, typer.Option(envvar="HEADWAY_RELAY", help="one more path to relay; may be repeated")
+    ] = None,
+    probe: Annotated[str, typer.Option(envvar="HEADWAY_PROBE", help="on or off: may an idle engine be probed")] = "on",
+    max_body: Annotated[int, typer.Option(envvar="HEADWAY_MAX_BODY", help="largest request body, bytes")] = 64 * 1024 * 1024,
+    drain: Annotated[float, typer.Option(envvar="HEADWAY_DRAIN", help="seconds that answers may take to end on SIGTERM")] = 30.0,
+    log_level: Annotated[str, typer.Option(envvar="HEADWAY_LOG_LEVEL", help="debug, info, warning or error")] = "info",
+) -> None:
+    """The gateway: keeps live answers streaming while long prompts come in."""
+    if probe not in ("on", "off"):
+        raise UsageError(f"--probe {probe!r}: not on or off")
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise UsageError(f"--log-level {log_level!r}: not debug, info, warning or error")
+    if max_body <= 0:
+        raise UsageError(f"--max-body {max_body}: not above 0")
+    if drain < 0:
+        raise UsageError(f"--drain {drain:g}: not 0 or more")
+    settings = Config(
+        upstream=parse_origin(upstream),
+        listen=parse_address(listen, "--listen"),
+        status=parse_address(status, "--status"),
+        policy=parse_policy(policy),
+        targets=parse_targets(share, gap, wait, stretch, queue),
+        upstream_key=upstream_key,
+        relay=parse_relay(relay or []),
+        probe=probe == "on",
+        max_body=max_body,
+        drain=drain,
+    )
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    uvloop.run(run(settings))

@@ -1,0 +1,111 @@
+"""What `headway serve` was told, checked before anything starts."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from headway.core.policy import POLICIES
+from headway.core.targets import Targets
+from headway.errors import UsageError
+
+
+@dataclass(slots=True, frozen=True)
+class Origin:
+    """The one host that requests are forwarded to."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: bytes = b""
+    """Path in front of every relayed path."""
+
+    @property
+    def authority(self) -> bytes:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        default = 443 if self.tls else 80
+        return (name if self.port == default else f"{name}:{self.port}").encode()
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority.decode()}{self.prefix.decode()}"
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(slots=True, frozen=True)
+class Config:
+    upstream: Origin
+    listen: Address = Address("127.0.0.1", 8100)
+    status: Address = Address("127.0.0.1", 8101)
+    policy: str = "pace"
+    targets: Targets = field(default_factory=Targets)
+    upstream_key: str | None = None
+    relay: tuple[bytes, ...] = ()
+    """Paths relayed beside the usual ones."""
+    probe: bool = True
+    max_body: int = 64 * 1024 * 1024
+    """Largest request body, bytes."""
+    drain: float = 30.0
+    """Seconds that answers under way may take to end after SIGTERM."""
+
+
+def parse_origin(text: str, option: str = "--upstream") -> Origin:
+    """`http://host:port[/prefix]`. Raises UsageError."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{option} {text!r}: not a URL of the form http://host:port")
+    if parts.query or parts.fragment or parts.username:
+        raise UsageError(f"{option} {text!r}: only scheme, host, port and path may be given (a key goes into --upstream-key)")
+    tls = parts.scheme == "https"
+    prefix = parts.path.rstrip("/")
+    # Clients put /v1 into their base URL, and so do people who configure an upstream; paths arrive here with it.
+    prefix = prefix.removesuffix("/v1")
+    return Origin(parts.hostname, port or (443 if tls else 80), tls, prefix.encode())
+
+
+def parse_address(text: str, option: str) -> Address:
+    """`host:port`, `:port` or `port`; port 0 takes a free one. Raises UsageError."""
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise UsageError(f"{option} {text!r}: not host:port")
+    return Address(host, int(port))
+
+
+def parse_targets(share: float, gap: float, wait: float, stretch: float, queue: int) -> Targets:
+    try:
+        return Targets(share=share, gap=gap, wait=wait, stretch=stretch, queue=queue)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def parse_policy(name: str) -> str:
+    if name not in POLICIES:
+        raise UsageError(f"--policy {name!r}: not one of {', '.join(POLICIES)}")
+    return name
+
+
+def parse_relay(paths: list[str]) -> tuple[bytes, ...]:
+    for path in paths:
+        if not path.startswith("/"):
+            raise UsageError(f"--relay {path!r}: a path begins with /")
+    return tuple(path.encode() for path in paths)

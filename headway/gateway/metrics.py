@@ -1,0 +1,54 @@
+"""The gateway's own metrics. Labels come from closed enums, so the number of series is bounded."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from headway.core.outcome import Outcome, Unpaced
+
+SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        r = self.registry
+        self._requests = Counter("headway_requests", "Requests by how they ended", ["outcome"], registry=r)
+        self._unpaced = Counter("headway_unpaced", "Big requests sent whole, by why they were not paced", ["reason"], registry=r)
+        self.pieces = Counter("headway_pieces", "Pieces sent", registry=r)
+        self.piece_tokens = Counter("headway_piece_tokens", "Uncached prompt tokens prefilled in pieces", registry=r)
+        self.yielded = Counter("headway_share_yielded", "Grants in which a newcomer's bound overruled the share", registry=r)
+        self.waited = Histogram(
+            "headway_wait_seconds", "Seconds from a request's arrival to its first grant", registry=r, buckets=SECONDS
+        )
+        itl = Histogram(
+            "headway_itl_seconds",
+            "Seconds between two outputs of a live answer, by whether a prefill ran",
+            ["during"],
+            registry=r,
+            buckets=SECONDS,
+        )
+        self.itl_solo = itl.labels("decode")
+        self.itl_prefill = itl.labels("prefill")
+        self.live = Gauge("headway_live_decodes", "Streams that give output now", registry=r)
+        self.queued = Gauge("headway_queued_requests", "Requests that wait for their turn", registry=r)
+        self.in_flight = Gauge("headway_prefill_tokens_in_flight", "Uncached prompt tokens granted and not yet done", registry=r)
+        self.model = Gauge(
+            "headway_step_model", "Learned step-time model: a, e, h in seconds, b in seconds a token", ["term"], registry=r
+        )
+        self.block = Gauge("headway_engine_block_tokens", "Learned prefix-cache block size, 0 while unknown", registry=r)
+        self.upstream_up = Gauge("headway_upstream_up", "1 if the last scrape or request reached the upstream", registry=r)
+        self.foreign = Gauge(
+            "headway_foreign_requests", "Running requests of the engine that did not come through here", registry=r
+        )
+        self._outcomes = {outcome: self._requests.labels(outcome.value) for outcome in Outcome}
+        self._reasons = {reason: self._unpaced.labels(reason.value) for reason in Unpaced}
+
+    def ended(self, outcome: Outcome) -> None:
+        self._outcomes[outcome].inc()
+
+    def unpaced(self, reason: Unpaced) -> None:
+        self._reasons[reason].inc()
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)

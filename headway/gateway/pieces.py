@@ -1,0 +1,177 @@
+"""Paced prefill: growing prefixes of one prompt, each a request of one output token, through the engine's prefix cache.
+
+Invariants
+----------
+1. A piece ends at k*block + 1 tokens: with k*block the engine would keep one block less (docs/engines.md).
+2. The last piece ends at the last whole block before the prompt's end, so the real request, which is never altered, finds it,
+   and so does the next turn of the conversation.
+3. A piece is believed when the engine says so: by cached_tokens, else by the growth of its hit counter while nothing else was
+   sent, else by its time. When hits fall short, pacing stops and the real request goes on whole.
+4. Pieces carry the client's own Authorization, model, cache_salt and priority.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from headway.core.outcome import Unpaced
+from headway.core.prefix import block_keys
+from headway.core.work import Go, Piece
+from headway.gateway.desk import Permit
+from headway.gateway.dialects.ask import Ask
+from headway.gateway.transport.framing import end_to_end
+from headway.gateway.transport.interface import Headers, UpstreamLost
+from headway.gateway.upstream import Upstream
+
+log = logging.getLogger("headway.gateway")
+
+NOT_SHARED = frozenset(
+    {b"host", b"content-length", b"content-type", b"content-encoding", b"accept-encoding", b"accept", b"x-request-id", b"expect"}
+)
+"""Headers of the client's request that its pieces do not carry: they belong to that one message."""
+CHECKED = 3
+"""Pieces in a row that are checked by the hit counter on an engine without cached_tokens; after that their time is enough."""
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
+
+
+_tokens = msgspec.json.Decoder(_Tokens)
+
+
+class GaveUp(Exception):
+    def __init__(self, reason: Unpaced, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+def shared_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The client's headers that its pieces carry too."""
+    return [(name, value) for name, value in end_to_end(headers) if name.lower() not in NOT_SHARED]
+
+
+@dataclass(slots=True)
+class Pacing:
+    """One prompt on its way through the prefix cache."""
+
+    upstream: Upstream
+    permit: Permit
+    ask: Ask
+    headers: Headers
+    ids: list[int]
+    keys: list[int]
+    block: int
+    done: int = 0
+    """Blocks known to be cached."""
+    start: int = 0
+    """Blocks that were cached before the first piece, by the index."""
+    sent: int = 0
+
+    @property
+    def last(self) -> int:
+        """Blocks of the last piece."""
+        return (len(self.ids) - 1) // self.block
+
+    @property
+    def uncached(self) -> int:
+        return len(self.ids) - self.done * self.block
+
+    async def run(self) -> None:
+        """Send pieces as they are granted, until the request itself is. Raises GaveUp, Expired."""
+        while True:
+            decision = await self.permit.grant()
+            if isinstance(decision, Go):
+                return
+            await self._piece(decision)
+
+    async def _piece(self, decision: Piece) -> None:
+        end = min(self.last, self.done + max(1, decision.tokens // self.block))
+        ids = self.ids[: end * self.block + 1]
+        upstream = self.upstream
+        counted = not upstream.engine.reports and self.sent < CHECKED
+        before = await upstream.scrape() if counted else None
+        started = time.monotonic()
+        try:
+            reply = await upstream.post(
+                b"/v1/completions",
+                {**self.ask.piece, "prompt": ids, "max_tokens": 1, "temperature": 0, "stream": False},
+                self.headers,
+            )
+        except UpstreamLost as error:
+            self.permit.prefilled(self.uncached, None)
+            raise GaveUp(Unpaced.PIECE_FAILED, str(error)) from None
+        seconds = time.monotonic() - started
+        if reply.status != 200:
+            self.permit.prefilled(self.uncached, None)
+            raise GaveUp(Unpaced.PIECE_FAILED, f"HTTP {reply.status}: {reply.body[:200]!r}")
+        hit = upstream.cached_tokens(reply)
+        if hit is not None:
+            upstream.engine.reports = True
+        elif upstream.engine.reports:
+            hit = 0  # vLLM leaves the field out where nothing was hit
+        elif before is not None and before.hits is not None:
+            after = await upstream.scrape()
+            if after is not None and after.hits is not None:
+                hit = int(after.hits - before.hits)
+        expected = self.done * self.block
+        if hit is None and self.sent and self._too_long(seconds, len(ids), end):
+            hit = 0
+        fell_short = hit is not None and hit < expected
+        self.sent += 1
+        first = self.sent == 1
+        if fell_short:
+            upstream.blocks.deny(self.keys, (hit or 0) // self.block)
+        self.done = end
+        upstream.blocks.confirm(self.keys, end)
+        # A piece that computed more than was granted says nothing about how long a piece of that size takes.
+        self.permit.prefilled(self.uncached, None if fell_short else seconds)
+        upstream.show_model()
+        if fell_short and not first:
+            upstream.blocks.deny(self.keys, 0)
+            raise GaveUp(Unpaced.MISSED, f"piece {self.sent} hit {hit} tokens where {expected} were cached")
+
+    def _too_long(self, seconds: float, computed_whole: int, end: int) -> bool:
+        """Without any report of hits: whether a piece took nearer to its whole prefix's time than to its own."""
+        model = self.upstream.controller.pacer.model
+        if model is None:
+            return False
+        own = model.piece((end - self.done) * self.block)
+        return seconds > 2.0 * own and seconds > 0.5 * (own + model.piece(computed_whole))
+
+
+async def render(upstream: Upstream, ask: Ask, headers: Headers) -> list[int]:
+    """Token ids of a prompt, as the engine itself renders it. Raises GaveUp."""
+    if ask.ids is not None:
+        return ask.ids
+    try:
+        async with upstream.rendering:
+            reply = await upstream.post(b"/tokenize", ask.render, headers)
+    except UpstreamLost as error:
+        raise GaveUp(Unpaced.RENDER, str(error)) from None
+    if reply.status != 200:
+        raise GaveUp(Unpaced.RENDER, f"/tokenize answers HTTP {reply.status}: {reply.body[:200]!r}")
+    try:
+        return _tokens.decode(reply.body).tokens
+    except msgspec.DecodeError as error:
+        raise GaveUp(Unpaced.RENDER, f"/tokenize: {error}") from None
+
+
+async def prepare(upstream: Upstream, permit: Permit, ask: Ask, headers: Headers) -> Pacing:
+    """Render a big request and report what is uncached of it. Raises GaveUp."""
+    block = upstream.engine.block
+    if block is None or upstream.engine.caching is False:
+        why = "prefix caching is off" if upstream.engine.caching is False else "its block size is not known"
+        raise GaveUp(Unpaced.NO_CACHE, why)
+    ids = await render(upstream, ask, headers)
+    upstream.estimator.learn(ask.size, len(ids))
+    keys = block_keys(ask.block_seed, ids, block)
+    pacing = Pacing(upstream, permit, ask, headers, ids, keys, block)
+    # The last block is left to a piece even where all is cached, unless all is: hits end before the last token.
+    pacing.start = pacing.done = min(upstream.blocks.cached(keys), pacing.last)
+    permit.measured(pacing.uncached, paceable=True)
+    return pacing

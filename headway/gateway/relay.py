@@ -1,0 +1,255 @@
+"""One exchange, from its head to its end: may it be relayed, is it big, its turn, its pieces, its answer.
+
+Invariants
+----------
+1. A request is sent on as it came: body untouched, headers but a named list untouched (transport/framing.py, `request_headers`).
+2. Its whole life lies inside one permit. The client leaving cancels this coroutine, at whatever line it stands, and the way out
+   of the two `with` blocks closes the upstream connection and gives the place back.
+3. Each exchange is counted once, under one Outcome, which is also what an error body and the log say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+from headway.core.controller import QueueFull
+from headway.core.outcome import Outcome, Unpaced
+from headway.core.prefix import text_keys
+from headway.core.work import Work
+from headway.gateway.config import Config
+from headway.gateway.desk import Expired, Permit
+from headway.gateway.dialects.ask import Ask
+from headway.gateway.dialects.table import Dialect, dialect_of
+from headway.gateway.metrics import Metrics
+from headway.gateway.pieces import GaveUp, Pacing, prepare, shared_headers
+from headway.gateway.stream import ResponseRelay
+from headway.gateway.transport.framing import end_to_end
+from headway.gateway.transport.interface import BodyTooLarge, Downstream, Headers, RequestHead, ResponseHead, UpstreamLost
+from headway.gateway.upstream import Upstream
+
+log = logging.getLogger("headway.gateway")
+
+RELAYED = frozenset({b"/tokenize", b"/detokenize", b"/health", b"/version"})
+"""Relayed beside /v1/*. An engine's administration (/sleep, /reset_prefix_cache, /collective_rpc ...) is not."""
+SMALL_BODY = 2048
+"""Bytes below which a body is not looked up in the text index: whatever it hits, it is small."""
+
+
+class Relay:
+    def __init__(self, config: Config, upstream: Upstream, metrics: Metrics) -> None:
+        self.config = config
+        self.upstream = upstream
+        self.metrics = metrics
+        self._ids = itertools.count(1)
+
+    async def __call__(self, down: Downstream) -> None:
+        """Handle one exchange. See transport.interface.Handler."""
+        path = down.request.target.partition(b"?")[0]
+        dialect = dialect_of(path)
+        if not self.may_relay(path):
+            self._answer(down, dialect, 404, "not_found_error", Outcome.REFUSED, f"headway does not relay {printable(path)}")
+            return
+        outcome = Outcome.CLIENT_LEFT
+        try:
+            outcome = await self._exchange(down, dialect)
+        finally:
+            self.metrics.ended(outcome)
+
+    def may_relay(self, path: bytes) -> bool:
+        """Whether this path goes on. What a server might normalise into another path does not."""
+        if b".." in path or b"//" in path or b"%" in path or b"\\" in path:
+            return False
+        return path.startswith(b"/v1/") or path in RELAYED or path in self.config.relay
+
+    async def _exchange(self, down: Downstream, dialect: Dialect) -> Outcome:
+        try:
+            body = await down.body()
+        except BodyTooLarge:
+            message = f"the body is larger than {self.config.max_body} bytes (--max-body)"
+            return self._answer(down, dialect, 413, "invalid_request_error", Outcome.REFUSED, message, count=False)
+        upstream = self.upstream
+        upstream.interrupt_probe()
+        encoded = down.request.get(b"content-encoding") not in (None, b"identity")
+        ask = Ask(size=len(body)) if encoded else dialect.read(body) if body else Ask()
+        keys = text_keys(ask.seed, ask.text) if dialect.held and len(ask.text) >= SMALL_BODY else []
+        work = self._work(down, dialect, ask, keys)
+        permit = upstream.desk.permit(work)
+        try:
+            with permit:
+                return await self._in_turn(down, dialect, ask, keys, body, permit)
+        except QueueFull:
+            message = f"{self.config.targets.queue} requests wait already (--queue)"
+            return self._answer(down, dialect, 429, "rate_limit_error", Outcome.QUEUE_FULL, message, retry=True, count=False)
+        except Expired:
+            message = f"waited {self.config.targets.wait:g} s for its turn (--wait) under policy {self.config.policy}"
+            return self._answer(down, dialect, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, retry=True, count=False)
+        except UpstreamLost as error:
+            return self._lost(down, dialect, error)
+
+    def _work(self, down: Downstream, dialect: Dialect, ask: Ask, keys: list[int]) -> Work:
+        estimate = self.upstream.estimator.tokens(ask.size) if dialect.held else 1
+        if ask.ids is not None:
+            estimate = len(ask.ids)
+        cached = self.upstream.texts.cached(keys) if keys else 0
+        return Work(
+            id=str(next(self._ids)),
+            uncached=max(1, estimate - cached),
+            client=client_of(down),
+            streams=ask.stream is not False,
+            paceable=dialect.paced and (ask.render is not None or ask.ids is not None) and not self._known_unpaceable(ask),
+        )
+
+    async def _in_turn(
+        self, down: Downstream, dialect: Dialect, ask: Ask, keys: list[int], body: bytes, permit: Permit
+    ) -> Outcome:
+        outcome, pacing = Outcome.PASSED, None
+        if not permit.entry.ready:
+            outcome, pacing = await self._pieces(ask, shared_headers(down.request.headers), permit)
+        else:
+            decision = await permit.grant()
+            if decision.waited > 0.001:
+                outcome = Outcome.HELD
+            elif permit.entry.big and self.config.policy in ("hold", "pace"):
+                outcome = Outcome.WHOLE
+                self.metrics.unpaced(Unpaced.DIALECT)
+        relay = ResponseRelay(down, permit, dialect, self.metrics)
+        head = RequestHead(down.request.method, self._target(down.request.target), self._request_headers(down.request.headers))
+        call = self.upstream.dialer.send(head, body, relay)
+        try:
+            relay.call = call
+            down.on_writable = relay.on_writable
+            sent = self.upstream.desk.now
+            await relay.done
+        finally:
+            call.abort()
+        self._learn(ask, keys, pacing, relay, sent)
+        return outcome
+
+    async def _pieces(self, ask: Ask, headers: Headers, permit: Permit) -> tuple[Outcome, Pacing | None]:
+        """A big request that may be paced: render it and send its pieces, until its own turn has come."""
+        pacing = None
+        try:
+            pacing = await prepare(self.upstream, permit, ask, headers)
+            await pacing.run()
+            if pacing.sent:
+                return Outcome.PACED, pacing
+            if permit.entry.big:
+                self.metrics.unpaced(Unpaced.SHORT)
+            return Outcome.PASSED if permit.entry.yielded else Outcome.HELD, pacing
+        except GaveUp as error:
+            self.metrics.unpaced(error.reason)
+            log.warning("a prompt of %d bytes is sent whole, not paced: %s", ask.size, error)
+            permit.release()
+            await permit.grant()
+            return Outcome.WHOLE, None
+
+    def _learn(self, ask: Ask, keys: list[int], pacing: Pacing | None, relay: ResponseRelay, sent: float) -> None:
+        """What the answer says about the prefix cache."""
+        upstream = self.upstream
+        if relay.status != 200:
+            return
+        if relay.prompt_tokens:
+            upstream.estimator.learn(ask.size, relay.prompt_tokens)
+        if pacing is not None:
+            primed = pacing.done * pacing.block
+            seen = relay.cached_tokens
+            if seen is None and upstream.engine.reports and relay.prompt_tokens:
+                seen = 0
+            missed = seen < primed if seen is not None else self._took_too_long(pacing, relay, sent)
+            if missed and primed and pacing.sent:
+                # The pieces were cached, yet this request did not find them: it was rendered otherwise.
+                self.metrics.unpaced(Unpaced.MISSED)
+                upstream.remember_unpaceable(shape_of(ask))
+                log.warning(
+                    "a paced request hit %s of the %d tokens that its pieces had cached: prompts with %s are not paced any more",
+                    "few" if seen is None else seen,
+                    primed,
+                    ", ".join(sorted(ask.unrendered)) or "this template",
+                )
+                return
+            upstream.texts.confirm(keys, len(ask.text), len(pacing.ids), primed)
+        elif keys and relay.cached_tokens is not None and relay.prompt_tokens:
+            if relay.cached_tokens:
+                upstream.texts.confirm(keys, len(ask.text), relay.prompt_tokens, relay.cached_tokens)
+            else:
+                upstream.texts.deny(keys)
+
+    def _took_too_long(self, pacing: Pacing, relay: ResponseRelay, sent: float) -> bool:
+        """Without cached_tokens in the answer: whether its first output came as late as a whole prefill would have."""
+        model = self.upstream.controller.pacer.model
+        if model is None or relay.first_output is None or pacing.done < 4:
+            return False
+        return relay.first_output - sent > 0.7 * model.prefill(len(pacing.ids)) + self.upstream.controller.learner.last_overhead
+
+    def _known_unpaceable(self, ask: Ask) -> bool:
+        return self.upstream.is_unpaceable(shape_of(ask))
+
+    # -- on the wire ----------------------------------------------------------------------------------
+
+    def _target(self, target: bytes) -> bytes:
+        return self.config.upstream.prefix + target
+
+    def _request_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """As they came, but: those of one connection are dropped, Host names the upstream, and --upstream-key replaces
+        Authorization."""
+        kept = [(name, value) for name, value in end_to_end(headers) if name.lower() != b"host"]
+        if self.config.upstream_key is not None:
+            kept = [(name, value) for name, value in kept if name.lower() not in (b"authorization", b"x-api-key")]
+            kept.append((b"Authorization", b"Bearer " + self.config.upstream_key.encode()))
+        return [(b"Host", self.config.upstream.authority), *kept]
+
+    def _lost(self, down: Downstream, dialect: Dialect, error: UpstreamLost) -> Outcome:
+        log.warning("upstream %s: %s", self.config.upstream.url, error)
+        if not down.started:
+            message = f"upstream {self.config.upstream.url}: {error.detail}"
+            return self._answer(down, dialect, 502, "upstream_error", Outcome.UPSTREAM_LOST, message, count=False)
+        # The status is out already. An answer that breaks off must not look like one that ended.
+        down.abort()
+        return Outcome.UPSTREAM_LOST
+
+    def _answer(
+        self,
+        down: Downstream,
+        dialect: Dialect,
+        status: int,
+        kind: str,
+        outcome: Outcome,
+        message: str,
+        *,
+        retry: bool = False,
+        count: bool = True,
+    ) -> Outcome:
+        """An error of the gateway's own, in the dialect's form."""
+        body = dialect.error(status, kind, message)
+        headers = [
+            (b"Content-Type", b"application/json"),
+            (b"Content-Length", str(len(body)).encode()),
+            (b"X-Headway-Outcome", outcome.value.encode()),
+        ]
+        if retry:
+            headers.append((b"Retry-After", b"5"))
+        down.head(ResponseHead(status, b"", headers))
+        down.data(body)
+        down.eof()
+        if count:
+            self.metrics.ended(outcome)
+        return outcome
+
+
+def client_of(down: Downstream) -> str:
+    """Whose request it is: a session id where a client gives one, else its key, else its address."""
+    for name in (b"x-session-id", b"authorization", b"x-api-key"):
+        value = down.request.get(name)
+        if value:
+            return str(hash(value))
+    return down.peer
+
+
+def shape_of(ask: Ask) -> bytes:
+    """What decides over a rendering, beside the messages."""
+    return b"\0".join([ask.model.encode(), ",".join(sorted(ask.unrendered)).encode()])
+
+
+def printable(path: bytes) -> str:
+    return path[:100].decode("latin-1").encode("unicode_escape").decode()

@@ -1,0 +1,103 @@
+"""The gateway put together: two listeners, one upstream, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from dataclasses import dataclass
+
+from headway.errors import ServerError, UsageError
+from headway.gateway.config import Address, Config
+from headway.gateway.metrics import Metrics
+from headway.gateway.relay import Relay
+from headway.gateway.status import StatusPage
+from headway.gateway.transport.dialer import dial
+from headway.gateway.transport.interface import Handler, Listener
+from headway.gateway.transport.listener import listen
+from headway.gateway.upstream import Upstream
+
+log = logging.getLogger("headway.gateway")
+
+
+@dataclass(slots=True)
+class Gateway:
+    """A running gateway. `await start(config)`, then `await gateway.close()`."""
+
+    config: Config
+    upstream: Upstream
+    metrics: Metrics
+    front: Listener
+    status: Listener
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.config.listen.host}:{self.front.port}"
+
+    @property
+    def status_url(self) -> str:
+        return f"http://{self.config.status.host}:{self.status.port}"
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Take no new requests, let those under way end within `grace_s` seconds, then break the rest off."""
+        self.front.stop_accepting()
+        await self.front.close(grace_s)
+        await self.status.close(0.0)
+        await self.upstream.close()
+
+
+async def start(config: Config) -> Gateway:
+    """Raises UsageError where an address cannot be used, ServerError where the upstream's host has no address."""
+    metrics = Metrics()
+    await _resolve(config)
+    dialer = dial(config.upstream.host, config.upstream.port, tls=config.upstream.tls)
+    upstream = Upstream(config, dialer, metrics)
+    front = await _listen("--listen", config.listen, Relay(config, upstream, metrics), config.max_body)
+    try:
+        status = await _listen("--status", config.status, StatusPage(config, upstream, metrics), 0)
+    except UsageError:
+        await front.close(0.0)
+        await upstream.close()
+        raise
+    upstream.start()
+    return Gateway(config, upstream, metrics, front, status)
+
+
+async def run(config: Config, ready: str = "headway: listening on") -> None:
+    """Serve until SIGTERM or SIGINT, then drain for at most `config.drain` seconds. A second signal ends it at once."""
+    gateway = await start(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    print(
+        f"{ready} {gateway.url} -> {config.upstream.url} policy {config.policy}"
+        f" share {config.targets.share:g} gap {config.targets.gap:g} s, status {gateway.status_url}",
+        flush=True,
+    )
+    if not config.listen.loopback:
+        log.warning("--listen %s is reachable from other machines: put authentication in front of it", config.listen.host)
+    await stop.wait()
+    log.info("stopping: %d requests under way may take %g s to end (--drain)", gateway.front.live, config.drain)
+    stop.clear()
+    closing = asyncio.create_task(gateway.close(config.drain))
+    again = asyncio.create_task(stop.wait())
+    await asyncio.wait({closing, again}, return_when=asyncio.FIRST_COMPLETED)
+    if not closing.done():
+        closing.cancel()
+        await gateway.close(0.0)
+    again.cancel()
+
+
+async def _listen(option: str, address: Address, handler: Handler, max_body: int) -> Listener:
+    try:
+        return await listen(address.host, address.port, handler, max_body=max_body)
+    except OSError as error:
+        raise UsageError(f"{option} {address.host}:{address.port}: {error.strerror or error}") from None
+
+
+async def _resolve(config: Config) -> None:
+    try:
+        await asyncio.get_running_loop().getaddrinfo(config.upstream.host, config.upstream.port)
+    except OSError as error:
+        raise ServerError(f"--upstream {config.upstream.url}: {config.upstream.host}: {error.strerror or error}") from None

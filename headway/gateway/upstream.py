@@ -1,0 +1,299 @@
+"""One upstream: its connections, its controller, and what has been learned of its engine.
+
+Invariants
+----------
+1. Learning never makes a request wait: a probe runs only while the engine reports nothing running and nothing waiting, and is
+   dropped the moment a request arrives.
+2. What is not known is not assumed: `block` stays None until a hit or /metrics gave it, and nothing is paced without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from headway.core.controller import Controller
+from headway.core.estimate import TokenEstimator
+from headway.core.prefix import BlockIndex, TextIndex
+from headway.core.work import Decision, Entry, Piece
+from headway.engines.vllm.metrics import EngineMetrics, parse
+from headway.engines.vllm.probe import Answer, Found, Question, probe
+from headway.gateway.calls import Reply, fetch
+from headway.gateway.config import Config
+from headway.gateway.desk import Desk
+from headway.gateway.metrics import Metrics
+from headway.gateway.transport.interface import Dialer, Headers, RequestHead, UpstreamLost
+
+log = logging.getLogger("headway.gateway")
+
+SCRAPE_S = 5.0
+"""Seconds between two looks at the engine's /metrics."""
+SHAPES = 256
+"""Most prompt shapes remembered as not to be paced."""
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+
+
+class _Completion(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+_completion = msgspec.json.Decoder(_Completion)
+_models = msgspec.json.Decoder(_Models)
+
+
+class Engine:
+    """What is known of the engine behind an upstream."""
+
+    def __init__(self) -> None:
+        self.block: int | None = None
+        self.block_confirmed = False
+        self.caching: bool | None = None
+        self.reports: bool | None = None
+        """It says how many prompt tokens were cached."""
+        self.probed = False
+        self.up: bool | None = None
+        self.latest: EngineMetrics | None = None
+
+
+class Upstream:
+    def __init__(self, config: Config, dialer: Dialer, metrics: Metrics) -> None:
+        self.config = config
+        self.dialer = dialer
+        self.metrics = metrics
+        self.controller = Controller(config.policy, config.targets)
+        self.desk = Desk(self.controller, self._on_grant)
+        self.engine = Engine()
+        self.blocks = BlockIndex()
+        self.texts = TextIndex()
+        self.estimator = TokenEstimator()
+        self.rendering = asyncio.Semaphore(2)
+        self._shapes: dict[bytes, None] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._warned = False
+
+    # -- small requests ---------------------------------------------------------------------------
+
+    def head(self, method: bytes, path: bytes, headers: Headers = ()) -> RequestHead:
+        """Head of a request of the gateway's own, with the client's own headers where it acts for one."""
+        own = [(b"Host", self.config.upstream.authority), *headers]
+        if self.config.upstream_key is not None:
+            own = [(n, v) for n, v in own if n.lower() != b"authorization"]
+            own.append((b"Authorization", b"Bearer " + self.config.upstream_key.encode()))
+        return RequestHead(method, self.config.upstream.prefix + path, own)
+
+    async def post(self, path: bytes, body: Any, headers: Headers = (), timeout: float | None = None) -> Reply:
+        head = self.head(b"POST", path, [*headers, (b"Content-Type", b"application/json")])
+        return await fetch(self.dialer, head, msgspec.json.encode(body), timeout)
+
+    async def scrape(self) -> EngineMetrics | None:
+        """The engine's /metrics now, or None where it has none."""
+        try:
+            reply = await fetch(self.dialer, self.head(b"GET", b"/metrics"), timeout=10.0)
+        except (UpstreamLost, TimeoutError):
+            self._set_up(False)
+            return None
+        self._set_up(True)
+        return parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else None
+
+    @staticmethod
+    def cached_tokens(reply: Reply) -> int | None:
+        """cached_tokens as a non-streaming answer reports them; None where it does not."""
+        try:
+            usage = _completion.decode(reply.body).usage
+        except msgspec.DecodeError:
+            return None
+        details = usage.prompt_tokens_details if usage is not None else None
+        return details.cached_tokens if details is not None else None
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._watch = asyncio.create_task(self._look())
+
+    async def close(self) -> None:
+        self.desk.close()
+        for task in (self._probing, self._watch):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        await self.dialer.close()
+
+    def interrupt_probe(self) -> None:
+        """A request arrives: whatever the probe is doing, it stops."""
+        if self._probing is not None:
+            self._probing.cancel()
+            self._probing = None
+
+    async def _look(self) -> None:
+        """Look at /metrics again and again; probe once, when the engine is idle."""
+        while True:
+            latest = await self.scrape()
+            if latest is not None:
+                self._learn_metrics(latest)
+                idle = latest.idle and not self.controller.entries
+                if self.config.probe and not self.engine.probed and idle and self._probing is None:
+                    self._probing = asyncio.create_task(self._run_probe())
+            await asyncio.sleep(SCRAPE_S if self.engine.up else 1.0)
+
+    def _learn_metrics(self, latest: EngineMetrics) -> None:
+        engine = self.engine
+        if engine.latest is not None and engine.latest.hits is not None and (latest.hits or 0) < engine.latest.hits:
+            log.info("the engine's counters went back: it restarted, nothing is taken for cached any more")
+            self.blocks.clear()
+            self.texts.clear()
+        engine.latest = latest
+        if engine.caching is None and latest.prefix_caching is not None:
+            engine.caching = latest.prefix_caching
+        if engine.block is None and latest.block_size is not None:
+            self._set_block(latest.block_size, confirmed=False)
+        foreign = int(latest.running) - self.controller.in_engine
+        self.metrics.foreign.set(max(0, foreign) if self._probing is None else 0)
+
+    async def _run_probe(self) -> None:
+        models = await self._model_ids()
+        if not models:
+            return
+        latest = self.engine.latest
+        run = probe(int.from_bytes(os.urandom(4), "little"), latest.block_size if latest is not None else None)
+        try:
+            question = next(run)
+            while True:
+                question = run.send(await self._ask(models[0], question))
+        except StopIteration as stop:
+            self._learn_probe(stop.value)
+        except (UpstreamLost, TimeoutError, ProbeRefused) as error:
+            log.info("the probe ended early: %s; the first paced request will tell instead", error)
+            self.engine.probed = True
+        finally:
+            if self._probing is asyncio.current_task():
+                self._probing = None
+
+    async def _model_ids(self) -> list[str]:
+        try:
+            reply = await fetch(self.dialer, self.head(b"GET", b"/v1/models"), timeout=10.0)
+            return [model.id for model in _models.decode(reply.body).data]
+        except (UpstreamLost, TimeoutError, msgspec.DecodeError):
+            return []
+
+    async def _ask(self, model: str, question: Question) -> Answer:
+        before = None if self.engine.reports else await self.scrape()
+        started = time.monotonic()
+        reply = await self.post(b"/v1/completions", {"model": model, "prompt": question.ids, "max_tokens": 1, "temperature": 0})
+        seconds = time.monotonic() - started
+        if reply.status != 200:
+            raise ProbeRefused(f"HTTP {reply.status} from /v1/completions with token ids")
+        cached = self.cached_tokens(reply)
+        if cached is not None:
+            self.engine.reports = True
+        elif self.engine.reports:
+            cached = 0  # vLLM leaves the field out where nothing was hit
+        elif before is not None and before.hits is not None:
+            # Nothing else runs, so what the counter gained is what this prompt hit.
+            after = await self.scrape()
+            if after is not None and after.hits is not None:
+                cached = int(after.hits - before.hits)
+        return Answer(seconds, cached)
+
+    def _learn_probe(self, found: Found) -> None:
+        self.engine.probed = True
+        if found.caching is not None:
+            self.engine.caching = found.caching
+        if self.engine.reports is None:
+            self.engine.reports = False
+        if found.block is not None:
+            self._set_block(found.block, confirmed=True)
+        for tokens, seconds in found.timed:
+            self.controller.learner.piece(tokens, seconds)
+            self.controller.pacer.seen = max(self.controller.pacer.seen, tokens)
+        self.controller.refit()
+        self.show_model()
+        model = self.controller.pacer.model
+        if model is not None:
+            log.info(
+                "probed: block %s tokens, prefix caching %s, %.1f us a prefill token",
+                self.engine.block,
+                {True: "on", False: "off", None: "unknown"}[self.engine.caching],
+                model.b * 1e6,
+            )
+
+    def _set_block(self, block: int, confirmed: bool) -> None:
+        self.engine.block, self.engine.block_confirmed = block, confirmed
+        self.controller.pacer.block = block
+        self.metrics.block.set(block)
+
+    def show_model(self) -> None:
+        """Publish the model, and say once when the gap asked for is out of reach."""
+        model = self.controller.pacer.model
+        if model is None:
+            return
+        for term in ("a", "e", "b", "h"):
+            self.metrics.model.labels(term).set(getattr(model, term))
+        reachable = self.controller.pacer.reachable_gap()
+        if reachable is not None and reachable > self.config.targets.gap and not self._warned and self.engine.block:
+            self._warned = True
+            log.warning(
+                "--gap %g s is below what this engine reaches with pieces of one block (%d tokens): %.3f s",
+                self.config.targets.gap,
+                self.engine.block,
+                reachable,
+            )
+
+    # -- prompts that are not to be paced -----------------------------------------------------------
+
+    def remember_unpaceable(self, shape: bytes) -> None:
+        self._shapes[shape] = None
+        while len(self._shapes) > SHAPES:
+            del self._shapes[next(iter(self._shapes))]
+
+    def is_unpaceable(self, shape: bytes) -> bool:
+        return shape in self._shapes
+
+    # -- bookkeeping --------------------------------------------------------------------------------
+
+    def _on_grant(self, entry: Entry, decision: Decision) -> None:
+        if entry.granted == entry.first_grant:
+            self.metrics.waited.observe(decision.waited)
+        if isinstance(decision, Piece):
+            self.metrics.pieces.inc()
+            self.metrics.piece_tokens.inc(decision.tokens)
+        if getattr(decision, "yielded", False):
+            self.metrics.yielded.inc()
+
+    def _set_up(self, up: bool) -> None:
+        if up is not self.engine.up:
+            log.log(
+                logging.INFO if up else logging.WARNING, "upstream %s is %s", self.config.upstream.url, "up" if up else "down"
+            )
+            if up and self.engine.up is False:
+                self.blocks.clear()
+                self.texts.clear()
+        self.engine.up = up
+        self.metrics.upstream_up.set(1 if up else 0)
+
+
+class ProbeRefused(Exception):
+    """The engine would not answer a probe."""
