@@ -49,9 +49,7 @@ def register(app: typer.Typer) -> None:
         no_prompt_tokens_details: bool = typer.Option(
             False, "--no-prompt-tokens-details", help="Leave cached_tokens out of usage."
         ),
-        no_enable_prefix_caching: bool = typer.Option(
-            False, "--no-enable-prefix-caching", help="No prefix cache."
-        ),
+        no_enable_prefix_caching: bool = typer.Option(False, "--no-enable-prefix-caching", help="No prefix cache."),
     ) -> None:
         if profile not in PROFILES:
             raise UsageError(f"--profile: no profile {profile!r}; known: {', '.join(PROFILES)}")
@@ -83,13 +81,9 @@ def register(app: typer.Typer) -> None:
         asyncio.run(_serve(configured, host, port, model, api_key, not no_prompt_tokens_details))
 
 
-async def _serve(
-    profile: Profile, host: str, port: int, model: str, api_key: str | None, details: bool
-) -> None:
+async def _serve(profile: Profile, host: str, port: int, model: str, api_key: str | None, details: bool) -> None:
     try:
-        server = await start(
-            profile, host=host, port=port, model=model, api_key=api_key, prompt_tokens_details=details
-        )
+        server = await start(profile, host=host, port=port, model=model, api_key=api_key, prompt_tokens_details=details)
     except SettingsError as error:
         raise UsageError(f"{error.option}: {error}") from None
     except OSError as error:
@@ -105,11 +99,11 @@ async def _serve(
 
 
 def _announce(profile: Profile, server: RunningServer) -> None:
-    lines = [
-        f"simulated engine, not a real one: {profile.name} ({profile.summary})",
-        f"rules of vLLM {profile.engine.version}; listening on {server.url}, model {server.service.model!r}",
-    ]
+    # One line on stdout, like `headway serve`, for whoever waits for it to be ready.
+    print(
+        f"headway engine: listening on {server.url}, SIMULATED, not a real engine: {profile.name} ({profile.summary}),"
+        f" rules of vLLM {profile.engine.version}, model {server.service.model!r}",
+        flush=True,
+    )
     if profile.contradiction:
-        lines.append(f"note: {profile.contradiction}")
-    for line in lines:
-        typer.echo(line, err=True)
+        typer.echo(f"note: {profile.contradiction}", err=True)

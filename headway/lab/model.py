@@ -71,9 +71,7 @@ def write(kind: str, folder: Path) -> None:
         "model_max_length": 1000000, "chat_template": CHAT_TEMPLATE, "clean_up_tokenization_spaces": False,
     }))  # fmt: skip
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 0}))
-    (folder / "config.json").write_text(
-        json.dumps(KINDS[kind](), indent=1)
-    )  # last: its presence means complete
+    (folder / "config.json").write_text(json.dumps(KINDS[kind](), indent=1))  # last: its presence means complete
 
 
 def _tokenizer() -> str:
@@ -94,9 +92,7 @@ def _tokenizer() -> str:
     data = json.loads(tokenizer.to_str())
     vocabulary = data["model"]["vocab"]
     for i in range(len(vocabulary), VOCABULARY):
-        vocabulary[f"\u0120w{i}"] = (
-            i  # no text leads to these; they make every id that the model picks decodable
-        )
+        vocabulary[f"\u0120w{i}"] = i  # no text leads to these; they make every id that the model picks decodable
     return json.dumps(data)
 
 

@@ -14,9 +14,7 @@ T = TypeVar("T")
 class ApiError(Exception):
     """An error answer in vLLM's form: {"error": {"message", "type", "param", "code"}}."""
 
-    def __init__(
-        self, message: str, *, status: int = 400, type_: str = "BadRequestError", param: str | None = None
-    ):
+    def __init__(self, message: str, *, status: int = 400, type_: str = "BadRequestError", param: str | None = None):
         super().__init__(message)
         self.message = message
         self.status = status
@@ -24,9 +22,7 @@ class ApiError(Exception):
         self.param = param
 
     def body(self) -> dict[str, Any]:
-        return {
-            "error": {"message": self.message, "type": self.type, "param": self.param, "code": self.status}
-        }
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.status}}
 
 
 class StreamOptions(msgspec.Struct):

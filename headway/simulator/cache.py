@@ -229,11 +229,7 @@ class KVCache:
                 self.pool.release(freed)
                 states.retired = end
             previous = states.previous
-            if (
-                previous is not None
-                and previous < _ceil(computed, block) - 1
-                and blocks[previous] is not None
-            ):
+            if previous is not None and previous < _ceil(computed, block) - 1 and blocks[previous] is not None:
                 self.pool.release([blocks[previous]])
                 blocks[previous] = None
 

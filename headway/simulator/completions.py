@@ -78,9 +78,7 @@ def _prompts(prompt: str | list[int | str | list[int]], service: Service) -> lis
         return [service.text_prompt(item) for item in prompt]  # type: ignore[arg-type]
     if all(isinstance(item, list) for item in prompt):
         return [service.id_prompt(item) for item in prompt]  # type: ignore[arg-type]
-    raise ApiError(
-        "prompt must be a string, a list of strings, a list of ids or a list of lists of ids.", param="prompt"
-    )
+    raise ApiError("prompt must be a string, a list of strings, a list of ids or a list of lists of ids.", param="prompt")
 
 
 class _Completion:
@@ -161,9 +159,7 @@ class _Chat(_Completion):
         return choice | ({"token_ids": ids} if self.token_ids else {})
 
 
-async def _stream(
-    request: web.Request, shape: _Completion, options: StreamOptions | None
-) -> web.StreamResponse:
+async def _stream(request: web.Request, shape: _Completion, options: StreamOptions | None) -> web.StreamResponse:
     """Headers at once, then one chunk an engine step; the role chunk comes with the first output, as in
     vLLM.
     """
@@ -176,9 +172,7 @@ async def _stream(
         if not opened:
             opened = True
             for choice in shape.opening():
-                await stream.data(
-                    head | {"choices": [choice]} | {key: value() for key, value in always.items()}
-                )
+                await stream.data(head | {"choices": [choice]} | {key: value() for key, value in always.items()})
         choice = shape.choice(piece.index, piece.text, piece.token_ids, piece.finish_reason)
         await stream.data(head | {"choices": [choice]} | {key: value() for key, value in always.items()})
     if options.include_usage:

@@ -61,21 +61,14 @@ async def messages(request: web.Request, service: Service) -> web.StreamResponse
         start_usage = {"input_tokens": generation.usage.prompt_tokens, "output_tokens": 0}
         await stream.event(
             "message_start",
-            {
-                "message": head
-                | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": start_usage}
-            },
+            {"message": head | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": start_usage}},
         )
         opened = False
         async for piece in generation.pieces:
             if not opened:
                 opened = True
-                await stream.event(
-                    "content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}
-                )
-            await stream.event(
-                "content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": piece.text}}
-            )
+                await stream.event("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}})
+            await stream.event("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": piece.text}})
         await stream.event("content_block_stop", {"index": 0})
         await stream.event(
             "message_delta",
@@ -111,9 +104,7 @@ async def responses(request: web.Request, service: Service) -> web.StreamRespons
     length = service.fit(prompt, body.max_output_tokens, CHAT_TOKENS)
     await service.front_end_cost([prompt])
     name = request_name(request, "resp")
-    with service.generate(
-        name, [prompt], [length], priority=body.priority, cache_salt=body.cache_salt
-    ) as generation:
+    with service.generate(name, [prompt], [length], priority=body.priority, cache_salt=body.cache_salt) as generation:
         shape = _Response(service, generation)
         if body.stream:
             return await _stream_response(request, shape)

@@ -153,9 +153,7 @@ class Engine:
         request = chunk.request
         if request.computed < request.num_tokens:
             return None
-        room = min(
-            request.max_tokens - request.outputs, self.settings.layout.max_model_len - request.num_tokens
-        )
+        room = min(request.max_tokens - request.outputs, self.settings.layout.max_model_len - request.num_tokens)
         count = min(1 if chunk.prefill else self._accepted(request, chunk.tokens), room)
         first = request.outputs
         if first == 0:
@@ -199,16 +197,14 @@ def _check(settings: EngineSettings, rules: Rules) -> None:
         if block > budget:
             raise SettingsError(
                 "--max-num-batched-tokens",
-                f"In Mamba cache align mode, block_size ({block}) must be <= "
-                f"max_num_batched_tokens ({budget}).",
+                f"In Mamba cache align mode, block_size ({block}) must be <= max_num_batched_tokens ({budget}).",
             )
         threshold = scheduler.long_prefill_token_threshold
         if 0 < threshold < block:
             # vLLM's own assertion says nothing here.
             raise SettingsError(
                 "--long-prefill-token-threshold",
-                f"in Mamba cache align mode, long_prefill_token_threshold ({threshold}) must be >= "
-                f"block_size ({block})",
+                f"in Mamba cache align mode, long_prefill_token_threshold ({threshold}) must be >= block_size ({block})",
             )
     needed = -(-layout.max_model_len // block) + layout.state_groups * (2 + layout.draft_tokens)
     if needed > layout.blocks - 1:
@@ -219,6 +215,4 @@ def _check(settings: EngineSettings, rules: Rules) -> None:
         )
     most = 1 + layout.draft_tokens
     if not 1.0 <= settings.tokens_per_step <= most:
-        raise SettingsError(
-            "--tokens-per-step", f"{settings.tokens_per_step} tokens a step do not lie in 1..{most}"
-        )
+        raise SettingsError("--tokens-per-step", f"{settings.tokens_per_step} tokens a step do not lie in 1..{most}")

@@ -36,9 +36,7 @@ def render(engine: Engine, model: str) -> str:
     name = "vllm:iteration_tokens_total"
     lines.extend((f"# HELP {name} Tokens of one engine step.", f"# TYPE {name} histogram"))
     total = 0
-    for bound, count in zip(
-        (*map(float, ITERATION_BUCKETS), "+Inf"), counters.iteration_buckets, strict=True
-    ):
+    for bound, count in zip((*map(float, ITERATION_BUCKETS), "+Inf"), counters.iteration_buckets, strict=True):
         total += count
         lines.append(f'{name}_bucket{{{labels},le="{bound}"}} {float(total)}')
     lines.append(f"{name}_count{{{labels}}} {float(counters.steps)}")

@@ -56,9 +56,7 @@ _FIRST = Rules(
 _V027 = replace(_FIRST, since=(0, 27), block_must_fit=False, sub_block_chunks=True, defers_partial_hits=True)
 _V030 = replace(_V027, since=(0, 30), checkpoint_below_prompt=True, sparse_retention=True)
 _V032 = replace(_V030, since=(0, 32), threshold_spares_lone=True)
-_V033 = replace(
-    _V032, since=(0, 33), interval_on_one_engine=True, lookahead_keys=True, hybrid_prefix_caching=True
-)
+_V033 = replace(_V032, since=(0, 33), interval_on_one_engine=True, lookahead_keys=True, hybrid_prefix_caching=True)
 
 TABLE: tuple[Rules, ...] = (_FIRST, _V027, _V030, _V032, _V033)
 
@@ -75,9 +73,7 @@ def rules_for(version: str) -> Rules:
         raise ValueError(f"{version!r} is not a version such as 0.32.0")
     wanted = (int(match[1]), int(match[2]))
     if wanted < TABLE[0].since:
-        raise ValueError(
-            f"vLLM {version} is older than the oldest version known here ({_dotted(TABLE[0].since)})"
-        )
+        raise ValueError(f"vLLM {version} is older than the oldest version known here ({_dotted(TABLE[0].since)})")
     return next(row for row in reversed(TABLE) if row.since <= wanted)
 
 

@@ -242,11 +242,7 @@ class Scheduler:
             return new
         block = self.cache.layout.block_size
         n = request.num_tokens
-        last = (
-            (n - 1 if self.rules.checkpoint_below_prompt and not self.cache.drops_block else n)
-            // block
-            * block
-        )
+        last = (n - 1 if self.rules.checkpoint_below_prompt and not self.cache.drops_block else n) // block * block
         if self.cache.drops_block:
             last = max(last - block, 0)
         end = start + new

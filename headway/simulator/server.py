@@ -85,9 +85,7 @@ async def start(
     if isinstance(profile, str):
         profile = profile_named(profile)
     service = Service(configure(profile, **options), model, prompt_tokens_details)
-    runner = web.AppRunner(
-        _app(service, api_key), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN
-    )
+    runner = web.AppRunner(_app(service, api_key), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
@@ -184,9 +182,7 @@ async def _version(request: web.Request, service: Service) -> web.Response:
 
 async def _metrics(request: web.Request, service: Service) -> web.Response:
     text = prometheus.render(service.engine, service.model)
-    return web.Response(
-        body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    )
+    return web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 async def _tokenize(request: web.Request, service: Service) -> web.Response:
@@ -201,9 +197,7 @@ async def _tokenize(request: web.Request, service: Service) -> web.Response:
     await service.front_end_cost([prompt])
     ids = prompt.ids.tolist()
     strings = [service.tokenizer.decode([i]) for i in ids] if body.return_token_strs else None
-    return json_response(
-        {"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids, "token_strs": strings}
-    )
+    return json_response({"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids, "token_strs": strings})
 
 
 async def _detokenize(request: web.Request, service: Service) -> web.Response:

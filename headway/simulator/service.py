@@ -76,9 +76,7 @@ class Service:
 
     def check_model(self, name: str | None) -> None:
         if name is not None and name != self.model:
-            raise ApiError(
-                f"The model `{name}` does not exist.", status=404, type_="NotFoundError", param="model"
-            )
+            raise ApiError(f"The model `{name}` does not exist.", status=404, type_="NotFoundError", param="model")
 
     def text_prompt(self, text: str) -> Prompt:
         ids = self.tokenizer.encode(text)
@@ -159,20 +157,13 @@ class Service:
             pieces = sources[0] if len(sources) == 1 else _merged(sources)
             yield Generation(name, int(time.time()), usage, pieces, len(sources))
 
-    async def _pieces(
-        self, index: int, seed: int, outputs: AsyncIterator[Output], usage: Usage
-    ) -> AsyncIterator[Piece]:
+    async def _pieces(self, index: int, seed: int, outputs: AsyncIterator[Output], usage: Usage) -> AsyncIterator[Piece]:
         async for output in outputs:
             if output.first == 0:
                 usage.cached_tokens += output.request.cached_tokens or 0
             usage.completion_tokens += output.tokens
-            pairs = [
-                self.tokenizer.answer_piece(seed, i)
-                for i in range(output.first, output.first + output.tokens)
-            ]
-            yield Piece(
-                index, "".join(text for _, text in pairs), [token for token, _ in pairs], output.finish_reason
-            )
+            pairs = [self.tokenizer.answer_piece(seed, i) for i in range(output.first, output.first + output.tokens)]
+            yield Piece(index, "".join(text for _, text in pairs), [token for token, _ in pairs], output.finish_reason)
 
 
 async def _merged(sources: Sequence[AsyncIterator[Piece]]) -> AsyncIterator[Piece]:

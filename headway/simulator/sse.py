@@ -41,9 +41,7 @@ class EventStream:
         await self.raw(b"data: " + msgspec.json.encode(body) + b"\n\n")
 
     async def event(self, name: str, body: dict[str, Any]) -> None:
-        await self.raw(
-            b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode({"type": name} | body) + b"\n\n"
-        )
+        await self.raw(b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode({"type": name} | body) + b"\n\n")
 
     async def close(self) -> web.StreamResponse:
         await self._response.write_eof()

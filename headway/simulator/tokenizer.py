@@ -21,9 +21,7 @@ from headway.simulator.blocks import ID
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|tool_call|>", "<|endoftext|>")
 VOCABULARY = 151_936
-_PIECE = re.compile(
-    b"|".join([*(re.escape(s.encode()) for s in SPECIALS), rb"\n", rb"(?:(?!<\|)[^\n]){1,4}", rb"[^\n]"])
-)
+_PIECE = re.compile(b"|".join([*(re.escape(s.encode()) for s in SPECIALS), rb"\n", rb"(?:(?!<\|)[^\n]){1,4}", rb"[^\n]"]))
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
