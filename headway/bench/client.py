@@ -143,9 +143,7 @@ async def stream(
     return result
 
 
-async def _follow(
-    answer: aiohttp.ClientResponse, result: Stream, on_tokens: Callable[[float], None] | None
-) -> None:
+async def _follow(answer: aiohttp.ClientResponse, result: Stream, on_tokens: Callable[[float], None] | None) -> None:
     result.status = answer.status
     if answer.status != 200:
         _fail(result, "refused", f"HTTP {answer.status}: {_error_text(await answer.read())}")

@@ -40,9 +40,7 @@ class LagMeter:
         self._task = asyncio.create_task(self._watch())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         gc.enable()
         if self._task is not None:
             self._task.cancel()

@@ -64,9 +64,7 @@ async def solo(http: aiohttp.ClientSession, target: Target, request: Request) ->
     async with LagMeter():
         answer = require(await stream(http, target, request), "victim alone", target)
     if burst_share(answer.events) > 0.5:
-        raise CheckFailed(
-            f"victim alone at {target.url}: the tokens came in one burst, so there is no rate to read"
-        )
+        raise CheckFailed(f"victim alone at {target.url}: the tokens came in one burst, so there is no rate to read")
     speed = rate(answer.events)
     gap = median([g.seconds for g in gaps(answer.events)])
     if speed is None or gap is None or answer.ttft is None:
@@ -144,11 +142,7 @@ def judge(run: Overlap, base: Solo, *, victim_must_outlive: bool = True, salted:
         run.void = f"void: the victim ended {first:.2f} s before the intruder's first token; make it longer"
     elif run.lag_p99_s > LAG_LIMIT_S:
         run.void = f"void: this client's event loop ran {1e3 * run.lag_p99_s:.0f} ms late (p99)"
-    elif (
-        salted
-        and (cached := run.intruder.cached_tokens)
-        and cached > 0.05 * (run.intruder.prompt_tokens or 0)
-    ):
+    elif salted and (cached := run.intruder.cached_tokens) and cached > 0.05 * (run.intruder.prompt_tokens or 0):
         run.void = f"void: {cached} of the intruder's prompt tokens were cached before it came"
     if not run.view.victim_outlived and not victim_must_outlive:
         run.notes.append("the intruder was kept back until the victim ended")
@@ -156,9 +150,7 @@ def judge(run: Overlap, base: Solo, *, victim_must_outlive: bool = True, salted:
         run.notes.append("the server does not say how many tokens were cached")
 
 
-def victim_tokens(
-    base: Solo, alone_s: float, share: float, *, after: int = 16, room: float = 1.6, margin: int = 48
-) -> int:
+def victim_tokens(base: Solo, alone_s: float, share: float, *, after: int = 16, room: float = 1.6, margin: int = 48) -> int:
     """How long a victim must be to outlive the window of a paced intruder: the frontier's T with room on
     both axes.
     """

@@ -90,15 +90,11 @@ async def _tokenize(http: aiohttp.ClientSession, target: Target, text: str) -> i
 
 
 async def _usage(http: aiohttp.ClientSession, target: Target, text: str) -> int:
-    answer = await stream(
-        http, target, Request({"messages": _messages(text), "max_tokens": 1, "temperature": 0}), timeout=120
-    )
+    answer = await stream(http, target, Request({"messages": _messages(text), "max_tokens": 1, "temperature": 0}), timeout=120)
     if answer.error:
         raise ServerError(f"{target.url}: {answer.error}")
     if answer.prompt_tokens is None:
-        raise ServerError(
-            f"{target.url} reports no usage, so the size of a prompt is unknown; no /tokenize either"
-        )
+        raise ServerError(f"{target.url} reports no usage, so the size of a prompt is unknown; no /tokenize either")
     return answer.prompt_tokens
 
 
@@ -153,9 +149,7 @@ def agent(tokens: int, out: int, scale: Scale, rng: random.Random, count: int = 
     kinds = ["system", *(pattern[i % 4] for i in range(count - 1))]
     # The salt stands in the first message. Calls are short; the other messages share the tokens.
     calls = kinds.count("call")
-    long = max(
-        1, (scale.words_for(tokens) - 40 * calls - round(300 / scale.per_word)) // (len(kinds) - calls)
-    )
+    long = max(1, (scale.words_for(tokens) - 40 * calls - round(300 / scale.per_word)) // (len(kinds) - calls))
     messages: list[dict[str, Any]] = []
     for i, kind in enumerate(kinds):
         if kind == "call":

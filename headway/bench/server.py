@@ -29,9 +29,7 @@ async def _get(http: aiohttp.ClientSession, url: str, key: str | None) -> tuple[
             return answer.status, None
 
 
-async def find(
-    http: aiohttp.ClientSession, url: str, model: str | None = None, key: str | None = None
-) -> Target:
+async def find(http: aiohttp.ClientSession, url: str, model: str | None = None, key: str | None = None) -> Target:
     """The server at `url` with this model, or its only one. Raises ServerError or UsageError."""
     try:
         status, page = await _get(http, url + "/v1/models", key)

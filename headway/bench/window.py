@@ -76,9 +76,7 @@ def window(victim: Stream, intruder: Stream) -> Window:
         raise NoOverlap(f"no overlap: the victim ended {late:.3f} s before the intruder was submitted")
     if first <= start:
         early = start - first
-        raise NoOverlap(
-            f"no overlap: the intruder's first token came {early:.3f} s before the victim was submitted"
-        )
+        raise NoOverlap(f"no overlap: the intruder's first token came {early:.3f} s before the victim was submitted")
     return Window(start, min(first, victim_end), victim_end > first)
 
 

@@ -59,9 +59,7 @@ def command(
     engine: str = typer.Option("simulated", help="simulated, or vllm: a real vLLM on this CPU"),
     share: float = typer.Option(0.5, help="part of its speed that a live answer keeps, 0..1"),
     gap: float = typer.Option(0.1, help="longest gap in a live answer, seconds"),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="write the figures there (headway.demo/1)")
-    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there (headway.demo/1)")] = None,
 ) -> None:
     """One live answer, one long prompt, four policies, one table."""
     if engine not in ("simulated", "vllm"):

@@ -66,9 +66,7 @@ class Outcome:
 
     def document(self) -> dict[str, Any]:
         """Schema headway.demo/1. Times in seconds, rates in tokens/s."""
-        arms: dict[str, Any] = {
-            "alone": {"victim_tokens_per_s": self.alone.rate, "median_gap_s": self.alone.gap_s}
-        }
+        arms: dict[str, Any] = {"alone": {"victim_tokens_per_s": self.alone.rate, "median_gap_s": self.alone.gap_s}}
         for name, arm in self.arms.items():
             arms[name] = {key: getattr(arm, key) for key in Arm.__dataclass_fields__}
         return {

