@@ -11,7 +11,7 @@ import typer
 import uvloop
 
 from headway.errors import UsageError
-from headway.gateway.config import Config, parse_address, parse_origin, parse_policy, parse_relay, parse_targets
+from headway.gateway.config import Config, beside, parse_address, parse_origin, parse_policy, parse_relay, parse_targets
 from headway.gateway.server import run
 
 
@@ -49,7 +49,10 @@ def serve(
         typer.Option(envvar="HEADWAY_CONFIG", callback=_from_file, is_eager=True, help="TOML file with any of these options"),
     ] = None,
     listen: Annotated[str, typer.Option(envvar="HEADWAY_LISTEN", help="host:port for clients")] = "127.0.0.1:8100",
-    status: Annotated[str, typer.Option(envvar="HEADWAY_STATUS", help="host:port for /metrics and /status")] = "127.0.0.1:8101",
+    status: Annotated[
+        str | None,
+        typer.Option(envvar="HEADWAY_STATUS", help="host:port for /metrics and /status [default: loopback, one above --listen]"),
+    ] = None,
     policy: Annotated[str, typer.Option(envvar="HEADWAY_POLICY", help="passthrough, serialize, hold or pace")] = "pace",
     share: Annotated[
         float, typer.Option(envvar="HEADWAY_SHARE", help="part of its solo rate that a live answer keeps, 0..1")
@@ -83,7 +86,7 @@ def serve(
     settings = Config(
         upstream=parse_origin(upstream),
         listen=parse_address(listen, "--listen"),
-        status=parse_address(status, "--status"),
+        status=parse_address(status, "--status") if status is not None else beside(parse_address(listen, "--listen")),
         policy=parse_policy(policy),
         targets=parse_targets(share, gap, wait, stretch, queue),
         upstream_key=upstream_key,

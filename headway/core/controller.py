@@ -131,6 +131,8 @@ class Controller:
     def first_output(self, now: float, id: str, tokens: int = 1) -> None:
         """The first output of a streamed answer: its prefill is over, it is a live decode."""
         entry = self.entries[id]
+        if entry.phase is Phase.DECODE:
+            return  # no stream: its prefill was taken to be over already
         if entry.paced and self.pacer.model is not None:
             self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight))
         self._prefill_over(now, entry)

@@ -102,10 +102,7 @@ class StepLearner:
     def _fit(self) -> StepModel:
         a = median(list(self._solo)) if self._solo else 0.0
         b, intercept = _line([point for size in self._pieces.values() for point in size])
-        if self._gaps:
-            e = max(0.0, quantile([seconds - a - b * tokens for tokens, seconds in self._gaps], 0.75))
-        else:
-            e = 0.0
+        e = max(0.0, quantile([seconds - a - b * tokens for tokens, seconds in self._gaps], 0.75)) if self._gaps else 0.0
         return StepModel(a=a, e=e, b=b, h=max(0.0, intercept - e))
 
 

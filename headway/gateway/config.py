@@ -91,6 +91,11 @@ def parse_address(text: str, option: str) -> Address:
     return Address(host, int(port))
 
 
+def beside(listen: Address) -> Address:
+    """Where the status page goes when it was not said: on loopback, one port above the clients'."""
+    return Address("127.0.0.1", 0 if listen.port == 0 else min(listen.port + 1, 65535))
+
+
 def parse_targets(share: float, gap: float, wait: float, stretch: float, queue: int) -> Targets:
     try:
         return Targets(share=share, gap=gap, wait=wait, stretch=stretch, queue=queue)

@@ -1,0 +1,218 @@
+"""The engine in virtual time: add requests, run a step, read what it produced. No clock, no IO, no
+randomness.
+
+One call of `step` is one engine step: its duration comes from the step-time model, its outputs belong to
+the step's end. A caller with a real clock sleeps that long before it shows them; a caller in virtual time
+adds the durations up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headway.simulator.cache import CacheLayout, KVCache
+from headway.simulator.request import Request
+from headway.simulator.rules import Rules, rules_for
+from headway.simulator.scheduler import Chunk, Scheduler, SchedulerSettings
+from headway.simulator.steps import StepModel
+
+#: Upper bounds of vLLM's iteration_tokens_total histogram (tokens a step).
+ITERATION_BUCKETS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+class SettingsError(ValueError):
+    """Settings with which an engine of this version refuses to start. `option` is the command-line option
+    to change.
+    """
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    version: str
+    layout: CacheLayout
+    scheduler: SchedulerSettings
+    steps: StepModel
+    #: Tokens that one decode step yields on average, 1 + accepted drafts; from 1 to 1 + draft_tokens.
+    tokens_per_step: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Tokens `first` .. `first + tokens - 1` of a request's answer. `finish_reason` is set with the last
+    ones.
+    """
+
+    request: Request
+    first: int
+    tokens: int
+    finish_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """`duration` in seconds; `stuck`: requests are here, but none of them could be given a token."""
+
+    duration: float
+    outputs: tuple[Output, ...]
+    chunks: tuple[Chunk, ...]
+    preempted: tuple[Request, ...] = ()
+    stuck: bool = False
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the engine has done since its start, in tokens unless named otherwise."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    cache_queries: int = 0
+    cache_hits: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    iteration_tokens: int = 0
+    iteration_buckets: list[int] = field(default_factory=lambda: [0] * (len(ITERATION_BUCKETS) + 1))
+    finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "abort": 0})
+
+
+class Engine:
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.rules: Rules = rules_for(settings.version)
+        _check(settings, self.rules)
+        self.cache = KVCache(settings.layout, self.rules)
+        self.scheduler = Scheduler(settings.scheduler, self.cache)
+        self.counters = Counters()
+
+    @property
+    def num_running(self) -> int:
+        return len(self.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.scheduler.waiting)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.requests)
+
+    def add(self, request: Request) -> None:
+        """Queue a request. ValueError when it can never be served: too long for the model or for the whole
+        cache.
+        """
+        longest = self.settings.layout.max_model_len
+        if request.prompt_tokens >= longest:
+            raise ValueError(
+                f"This model's maximum context length is {longest} tokens. However, your prompt has "
+                f"{request.prompt_tokens} tokens, which leaves no room for an answer."
+            )
+        self.scheduler.add(request)
+
+    def abort(self, request_id: str) -> bool:
+        """Drop a request between two steps. False if it is not here: finished, aborted before, never
+        added.
+        """
+        request = self.scheduler.remove(request_id)
+        if request is None:
+            return False
+        request.finish_reason = "abort"
+        self.counters.finished["abort"] += 1
+        return True
+
+    def step(self, now: float = 0.0) -> StepResult:
+        """Run one step that starts at `now` (seconds; kept for callers that log, nothing depends on it)."""
+        del now
+        if not self.has_work:
+            return StepResult(0.0, (), ())
+        step = self.scheduler.schedule()
+        self.counters.preemptions += len(step.preempted)
+        if not step.chunks:
+            return StepResult(0.0, (), (), tuple(step.preempted), stuck=not step.preempted)
+        for request in step.admitted:
+            if request.preemptions == 0:
+                self.counters.cache_queries += request.num_tokens
+                self.counters.cache_hits += request.cached_tokens or 0
+        duration = self._seconds(step.chunks)
+        outputs = tuple(o for chunk in step.chunks if (o := self._produce(chunk)) is not None)
+        self._count(step.tokens)
+        return StepResult(duration, outputs, tuple(step.chunks), tuple(step.preempted))
+
+    def _seconds(self, chunks: list[Chunk]) -> float:
+        # A one-token tail of a prompt runs as a decode row (query length 1), so it makes no mixed step.
+        prefill = [(c.start, c.tokens) for c in chunks if c.prefill and c.tokens > 1]
+        decodes = [c.start for c in chunks if not (c.prefill and c.tokens > 1)]
+        return self.settings.steps.step_seconds(prefill, decodes)
+
+    def _produce(self, chunk: Chunk) -> Output | None:
+        """The tokens sampled behind a chunk that reached the last known token; frees the request at its
+        end.
+        """
+        request = chunk.request
+        if request.computed < request.num_tokens:
+            return None
+        room = min(request.max_tokens - request.outputs, self.settings.layout.max_model_len - request.num_tokens)
+        count = min(1 if chunk.prefill else self._accepted(request, chunk.tokens), room)
+        first = request.outputs
+        if first == 0:
+            self.counters.prompt_tokens += request.prompt_tokens
+        # Of the drafts computed, those that were not accepted have to be computed again.
+        request.computed = request.num_tokens + count - 1
+        request.append_outputs(count)
+        self.counters.generation_tokens += count
+        if count == room:
+            request.finish_reason = "length"
+            self.scheduler.remove(request.id)
+            self.counters.finished["length"] += 1
+        return Output(request, first, count, request.finish_reason)
+
+    def _accepted(self, request: Request, scheduled: int) -> int:
+        """Whole tokens of this step such that the running mean is `tokens_per_step`."""
+        rate = self.settings.tokens_per_step
+        if rate <= 1.0:
+            return 1
+        done = request.outputs
+        wanted = int(round(done / rate) + 1) * rate
+        return max(1, min(scheduled, round(wanted) - done))
+
+    def _count(self, tokens: int) -> None:
+        counters = self.counters
+        counters.steps += 1
+        counters.iteration_tokens += tokens
+        at = next((i for i, bound in enumerate(ITERATION_BUCKETS) if tokens <= bound), len(ITERATION_BUCKETS))
+        counters.iteration_buckets[at] += 1
+
+
+def _check(settings: EngineSettings, rules: Rules) -> None:
+    layout, scheduler = settings.layout, settings.scheduler
+    budget, block, seqs = scheduler.max_num_batched_tokens, layout.block_size, scheduler.max_num_seqs
+    if budget < seqs:
+        raise SettingsError(
+            "--max-num-batched-tokens",
+            f"max_num_batched_tokens ({budget}) must be greater than or equal to max_num_seqs ({seqs}).",
+        )
+    if layout.state_groups and layout.caching and rules.block_must_fit:
+        if block > budget:
+            raise SettingsError(
+                "--max-num-batched-tokens",
+                f"In Mamba cache align mode, block_size ({block}) must be <= max_num_batched_tokens ({budget}).",
+            )
+        threshold = scheduler.long_prefill_token_threshold
+        if 0 < threshold < block:
+            # vLLM's own assertion says nothing here.
+            raise SettingsError(
+                "--long-prefill-token-threshold",
+                f"in Mamba cache align mode, long_prefill_token_threshold ({threshold}) must be >= block_size ({block})",
+            )
+    needed = -(-layout.max_model_len // block) + layout.state_groups * (2 + layout.draft_tokens)
+    if needed > layout.blocks - 1:
+        raise SettingsError(
+            "--num-gpu-blocks",
+            f"one request of max_model_len {layout.max_model_len} needs {needed} blocks, and the cache has "
+            f"{layout.blocks - 1}: lower --max-model-len or raise --num-gpu-blocks",
+        )
+    most = 1 + layout.draft_tokens
+    if not 1.0 <= settings.tokens_per_step <= most:
+        raise SettingsError("--tokens-per-step", f"{settings.tokens_per_step} tokens a step do not lie in 1..{most}")
