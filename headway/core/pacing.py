@@ -83,5 +83,7 @@ class Pacer:
         `live`: an answer decodes, or a short request is about to. `ahead`: see DebtLedger.clear_at."""
         if not live:
             return self.alone_piece(), 0.0
+        if debt.share >= 1.0:
+            return 0, float("inf")  # all of an answer's rate is asked for: only a newcomer's bound lets it in
         clear = debt.clear_at(now, ahead)
         return (self.piece(), 0.0) if clear <= now else (0, clear)
