@@ -114,6 +114,10 @@ class DebtLedger:
     def leave(self, id: str) -> None:
         self.victims.pop(id, None)
 
+    def usual(self, rate: float) -> None:
+        """The engine's solo rate (tokens a second), learned elsewhere: for answers whose own is not known yet."""
+        self._usual_rate = rate
+
     # -- what is asked ----------------------------------------------------------------------------
 
     def rate(self, id: str) -> float | None:

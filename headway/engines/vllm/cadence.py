@@ -1,0 +1,355 @@
+"""When the engine prefills beside live answers, and how much: the scheduler class without the scheduler.
+
+The engine asks before each step (`decide`), says what the step then carried (`scheduled`, or `decode_step` where no prefill is
+anywhere), and says when it is done (`completed`, in the same order). Asynchronous engines have one more step under way.
+
+Debt is counted in steps: one step gives each live answer its turn, however many tokens speculation makes of it. A chunk is
+granted when every live answer will still have had `share` of its turns at the chunk's *end*; so the share holds at the end
+of any prefill, short ones too, and a prefill of W seconds takes W/(1 - share).
+
+Invariants
+----------
+1. With no live answer nothing is held and the engine's own budget is used.
+2. A chunk beside live answers is the largest whose step is expected to last at most `gap`, or a/share where that is longer
+   (an answer that keeps the share of its turns waits so long for one anyway), or the smallest at which the engine moves.
+3. A newcomer that has waited `wait` seconds is let in, whatever is owed.
+4. A grant after which no prefill ran, though a prompt was under way, is followed by one with the engine's own budget: a limit
+   set here can slow a prompt down, never stop it.
+5. The share is bounded by stretch/(1 + stretch), so every prefill ends, at the latest after 1 + stretch times its work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from headway.core.debt import DebtLedger
+from headway.core.pacing import Pacer
+from headway.core.steps import StepModel
+from headway.core.targets import Targets
+from headway.engines.vllm.chunks import ChunkRule
+from headway.engines.vllm.stepfit import StepFit
+
+FIRST = 256
+"""Tokens of the first chunk, of which nothing is known."""
+TINY = 64
+"""A prompt of so few tokens is never worth a wait."""
+DOORS = 3
+"""With so many prompts under way, a further long one waits for its turn."""
+YIELD_AGAIN = 1.0
+"""Seconds until the share yields once more to a newcomer that could not be let in."""
+SAMPLE = 64
+"""Steps with fewer prefill tokens say little about the cost of a token."""
+
+
+@dataclass(slots=True, frozen=True)
+class Work:
+    """Prefill work at a moment. All zero: none."""
+
+    under_way: int = 0
+    """Prompts that the engine has begun."""
+    left: int = 0
+    """Tokens left of the one that would run next."""
+    newcomer: str | None = None
+    """The first request that waits and could be let in."""
+    newcomer_tokens: int = 0
+    """Its tokens, less those that the prefix cache has."""
+    newcomer_waited: float = 0.0
+    """Seconds since it arrived."""
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    hold: bool = False
+    """No prefill in this step."""
+    budget: int | None = None
+    """Prefill tokens of this step at most; None: as many as the engine likes."""
+    cap: int | None = None
+    """Prefill tokens of one prompt in this step at most; None: no limit but the budget."""
+    shorts_first: bool = False
+    """Let prompts that end with this chunk go before longer ones."""
+    door: bool = False
+    """For a newcomer alone: prompts under way need not move."""
+
+
+HOLD = Decision(hold=True)
+FREE = Decision()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened, since the start."""
+
+    overlaps: int = 0
+    overlap_s: float = 0.0
+    """Seconds of steps with live answers while prefill work was there."""
+    turns_s: float = 0.0
+    """Of these, what the turns that the answers got are worth at their solo rate: turns_s / overlap_s is the share kept."""
+    held: int = 0
+    chunks: int = 0
+    tokens: int = 0
+    yields: int = 0
+    longest_gap: float = 0.0
+    """Seconds; since it was last reset."""
+
+
+@dataclass(slots=True)
+class Step:
+    key: int
+    at: float
+    turns: Sequence[str] = ()
+    """Live answers that have their turn in it."""
+    prefill: int = 0
+    begins: Sequence[str] = ()
+    """Requests whose prompt ends with it: live from its end on."""
+    overlap: bool = False
+
+
+@dataclass(slots=True)
+class StepPacer:
+    targets: Targets
+    rule: ChunkRule
+    fit: StepFit = field(default_factory=StepFit)
+    tally: Tally = field(default_factory=Tally)
+    share: float = field(init=False)
+    debt: DebtLedger = field(init=False)
+    pacer: Pacer = field(init=False)
+    overlap: bool = False
+    """Prefill work is there."""
+    _flight: deque[Step | int] = field(default_factory=deque)
+    _last_end: float | None = None
+    """End of the latest step, if the engine went on at once."""
+    _steps: int = 0
+    """Steps ended, those with a turn in them."""
+    _steps_at_close: int = 0
+    _coming: set[str] = field(default_factory=set)
+    _turn: bool = False
+    _let: str | None = None
+    """Newcomer for which a door was opened last."""
+    _yielded: tuple[str | None, float] = (None, 0.0)
+    _fruitless: bool = False
+
+    def __post_init__(self) -> None:
+        self.share = min(self.targets.share, self.targets.stretch / (1.0 + self.targets.stretch))
+        self.debt = DebtLedger(self.share)
+        self.pacer = Pacer(self.targets, block=self.rule.unit)
+
+    # -- what the engine does ---------------------------------------------------------------------
+
+    def decode_step(self, key: int) -> None:
+        """A step with turns for live answers was scheduled, and there is no prefill work at all."""
+        self._flight.append(key)
+
+    def scheduled(
+        self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Sequence[str] = (), stuck: bool = False
+    ) -> None:
+        """A step was scheduled: answers that have a turn, prefill tokens, requests whose prompt ends with it.
+
+        `stuck`: it was granted a chunk, and a prompt under way did not move."""
+        self._fruitless = stuck or (self._fruitless and not prefill)
+        step = Step(key, now, turns, prefill, begins, self.overlap)
+        if not self._flight and prefill:
+            self.debt.prefill_began(now)
+        self._flight.append(step)
+        self._coming.update(begins)
+
+    def completed(self, now: float, key: int, busy: bool) -> None:
+        """The step `key` ended; `busy`: the engine has requests to go on with."""
+        while self._flight:
+            step = self._flight.popleft()
+            last, self._last_end = self._last_end, now if busy else None
+            if isinstance(step, int):
+                done = step
+                self._steps += 1
+                if last is not None:
+                    self.fit.decode(now - last)
+                if self.overlap:  # it was under way when prefill work came
+                    self._give_turns(now, list(self.debt.victims))
+            else:
+                done = step.key
+                self._ended(now, step, step.at if last is None else last)
+            following = self._flight[0] if self._flight else None
+            if isinstance(following, Step) and following.prefill:
+                self.debt.prefill_began(now)
+            if done == key:
+                return
+
+    def close(self, now: float) -> None:
+        """No prefill work is left, but for what the steps under way carry."""
+        if self.overlap:
+            self.overlap = False
+            self.debt.close(now)
+            self._steps_at_close = self._steps
+            self._fruitless = False
+
+    # -- what is asked ----------------------------------------------------------------------------
+
+    def decide(self, now: float, live: Sequence[str], work: Work) -> Decision:
+        """What the next step may carry. `live`: the answers that decode. There is prefill work."""
+        a = self.fit.a
+        if not self.overlap:
+            self._open(now, live, a)
+        self._sync(now, live)
+        if self._fruitless:
+            return FREE
+        if not live:
+            return self._alone(work)
+        decision = self._beside(now, len(live), work, a)
+        if decision.hold:
+            self.tally.held += 1
+        return decision
+
+    def model(self) -> StepModel | None:
+        return self.fit.model()
+
+    # -- decisions --------------------------------------------------------------------------------
+
+    def _alone(self, work: Work) -> Decision:
+        """Nobody decodes: all of the engine's budget, of which a newcomer gets its part (it might soon be an answer)."""
+        self._turn = not self._turn
+        if not self._turn or not self._door(work):
+            return FREE
+        part = self.rule.fit(self.rule.budget // (work.under_way + 1))
+        return Decision(cap=part, shorts_first=True) if 0 < part <= self.rule.budget // 2 else FREE
+
+    def _beside(self, now: float, live: int, work: Work, a: float | None) -> Decision:
+        chunk = self.chunk(live, a)
+        tokens = min(chunk, work.left) or chunk
+        if work.newcomer is not None and work.newcomer_waited >= self.targets.wait and self._may_yield(now, work.newcomer):
+            self.tally.yields += 1
+            cap = max(self.rule.fit(chunk // (work.under_way + 1), live), self.rule.unit)
+            return Decision(budget=max(chunk, cap * (work.under_way + 1)), cap=cap, shorts_first=True)
+        if self.share <= 0 or self._granted(now, tokens, a, work.left):
+            return self._grant(chunk, live, work)
+        if work.newcomer_tokens and work.newcomer_tokens <= TINY and self._open_door(work):
+            return Decision(budget=TINY * (work.under_way + 1), cap=TINY, shorts_first=True, door=True)
+        return HOLD
+
+    def chunk(self, live: int, a: float | None) -> int:
+        """Tokens of a chunk beside `live` answers."""
+        model = self.fit.model()
+        if model is None:
+            return self.rule.fit(FIRST, live)
+        if a is not None and self.share > 0 and a / self.share > self.targets.gap:
+            self.pacer.targets = replace(self.targets, gap=a / self.share)
+        else:
+            self.pacer.targets = self.targets
+        self.pacer.model = model
+        return self.rule.fit(self.pacer.piece(), live)
+
+    def _granted(self, now: float, tokens: int, a: float | None, left: int) -> bool:
+        """Whether every answer will still have had its share of turns when a step of `tokens` that is scheduled now ends."""
+        model = self.fit.model()
+        ahead = 0.0
+        if model is not None:
+            until, turns = model.gap(tokens), 1
+            for step in self._flight:
+                until += model.gap(step.prefill) if isinstance(step, Step) and step.prefill else model.a
+                turns += 1
+            if self._flight and self._last_end is not None:
+                until = max(until - (now - self._last_end), 0.0)
+            ahead = until - turns * (a or 0.0) / self.share
+            self.debt.credit = max(0.25, 1.5 * until)
+        room, _ = self.pacer.grant(now, True, self.debt, ahead)
+        return room > 0
+
+    def _grant(self, chunk: int, live: int, work: Work) -> Decision:
+        """A chunk: on every other grant a newcomer gets its part of it."""
+        self._turn = not self._turn
+        if self._turn and self._door(work):
+            part = chunk // (work.under_way + 1)
+            if self.rule.whole_blocks and part < self.rule.block:
+                # Prompts under way take nothing below a block; one that ends within it can be let in.
+                below = self.rule.block - 1
+                if work.newcomer_tokens <= below and self._open_door(work):
+                    return Decision(budget=below, cap=below, shorts_first=True, door=True)
+            elif (cap := self.rule.fit(part, live)) < chunk:
+                return Decision(budget=chunk, cap=cap, shorts_first=True)
+        return Decision(budget=chunk, cap=chunk, shorts_first=self._turn)
+
+    def _door(self, work: Work) -> bool:
+        """Whether a newcomer should get a part of what prompts under way would take whole."""
+        if work.newcomer is None or not work.under_way:
+            return False
+        return work.under_way < DOORS or work.newcomer_tokens <= FIRST
+
+    def _open_door(self, work: Work) -> bool:
+        """Once a newcomer: it may turn out not to fit through."""
+        if work.newcomer == self._let:
+            return False
+        self._let = work.newcomer
+        return True
+
+    def _may_yield(self, now: float, newcomer: str) -> bool:
+        who, when = self._yielded
+        if who == newcomer and now < when + YIELD_AGAIN:
+            return False
+        self._yielded = (newcomer, now)
+        return True
+
+    # -- bookkeeping ------------------------------------------------------------------------------
+
+    def _open(self, now: float, live: Sequence[str], a: float | None) -> None:
+        self.overlap = True
+        if a:
+            self.debt.usual(1.0 / a)
+        missed = self._steps - self._steps_at_close
+        present = set(live)
+        for id in list(self.debt.victims):
+            if id not in present:
+                self.debt.leave(id)
+            elif missed:
+                self.debt.output(now, id, missed)
+        if live:
+            self.tally.overlaps += 1
+        self.debt.open(now)
+
+    def _sync(self, now: float, live: Sequence[str]) -> None:
+        victims = self.debt.victims
+        for id in live:
+            if id not in victims and id not in self._coming:
+                self.debt.join(now, id, 0)
+        if len(victims) > len(live) - len(self._coming):
+            present = set(live)
+            for id in [id for id in victims if id not in present]:
+                self.debt.leave(id)
+            self._coming &= present
+
+    def _ended(self, now: float, step: Step, start: float) -> None:
+        seconds = now - start
+        if step.turns:
+            self._steps += 1
+            self._steps_at_close += not self.overlap
+            self._give_turns(now, step.turns)
+        if step.prefill:
+            self._sample(step, seconds)
+            self.tally.chunks += 1
+            self.tally.tokens += step.prefill
+            self.debt.prefill_ended(now)
+        elif step.turns and start != step.at:
+            self.fit.decode(seconds)
+        for id in step.begins:
+            if id in self._coming:
+                self._coming.discard(id)
+                if self.overlap:
+                    self.debt.join(now, id, 0)
+        if step.overlap and step.turns:
+            self.tally.overlap_s += seconds
+            self.tally.turns_s += min(self.fit.a or seconds, seconds)
+            self.tally.longest_gap = max(self.tally.longest_gap, seconds)
+
+    def _give_turns(self, now: float, turns: Sequence[str]) -> None:
+        victims = self.debt.victims
+        for id in turns:
+            if id in victims:
+                self.debt.output(now, id)
+
+    def _sample(self, step: Step, seconds: float) -> None:
+        if step.prefill < SAMPLE or seconds <= 0:
+            return
+        if step.turns:
+            self.fit.mixed(step.prefill, seconds)
+        else:
+            self.fit.alone(step.prefill, seconds)
+        self.pacer.seen = max(self.pacer.seen, step.prefill)
