@@ -35,10 +35,12 @@ FIRST = 256
 """Tokens of the first chunk, of which nothing is known."""
 TINY = 64
 """A prompt of so few tokens is never worth a wait."""
+LOW_SHARE = 0.25
+"""At lower shares than this the gap target is not stretched any further."""
 DOORS = 3
 """With so many prompts under way, a further long one waits for its turn."""
-YIELD_AGAIN = 1.0
-"""Seconds until the share yields once more to a newcomer that could not be let in."""
+AGAIN = 1.0
+"""Seconds until a newcomer that could not be let in is tried once more."""
 SAMPLE = 64
 """Steps with fewer prefill tokens say little about the cost of a token."""
 
@@ -65,16 +67,15 @@ class Decision:
     """No prefill in this step."""
     budget: int | None = None
     """Prefill tokens of this step at most; None: as many as the engine likes."""
-    cap: int | None = None
-    """Prefill tokens of one prompt in this step at most; None: no limit but the budget."""
     shorts_first: bool = False
     """Let prompts that end with this chunk go before longer ones."""
     door: bool = False
-    """For a newcomer alone: prompts under way need not move."""
+    """For newcomers alone: prompts under way stand aside."""
 
 
 HOLD = Decision(hold=True)
 FREE = Decision()
+DOOR = Decision(door=True)
 
 
 @dataclass(slots=True)
@@ -125,9 +126,8 @@ class StepPacer:
     _steps_at_close: int = 0
     _coming: set[str] = field(default_factory=set)
     _turn: bool = False
-    _let: str | None = None
-    """Newcomer for which a door was opened last."""
-    _yielded: tuple[str | None, float] = (None, 0.0)
+    _shut: tuple[str | None, float] = (None, 0.0)
+    """Newcomer that could not be let in, and when that was."""
     _fruitless: bool = False
 
     def __post_init__(self) -> None:
@@ -141,13 +141,17 @@ class StepPacer:
         """A step with turns for live answers was scheduled, and there is no prefill work at all."""
         self._flight.append(key)
 
-    def scheduled(
-        self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Sequence[str] = (), stuck: bool = False
-    ) -> None:
-        """A step was scheduled: answers that have a turn, prefill tokens, requests whose prompt ends with it.
+    def came_of(self, now: float, decision: Decision, work: Work, prefill: int) -> None:
+        """The prefill tokens that the engine made of a decision, which may be fewer than granted, or none."""
+        if prefill:
+            self._fruitless = False
+        elif decision.door:
+            self._shut = (work.newcomer, now)
+        elif not decision.hold and work.under_way:
+            self._fruitless = True
 
-        `stuck`: it was granted a chunk, and a prompt under way did not move."""
-        self._fruitless = stuck or (self._fruitless and not prefill)
+    def scheduled(self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Sequence[str] = ()) -> None:
+        """A step was scheduled: answers that have a turn, prefill tokens, requests whose prompt ends with it."""
         step = Step(key, now, turns, prefill, begins, self.overlap)
         if not self._flight and prefill:
             self.debt.prefill_began(now)
@@ -194,7 +198,7 @@ class StepPacer:
         if self._fruitless:
             return FREE
         if not live:
-            return self._alone(work)
+            return self._alone(now, work)
         decision = self._beside(now, len(live), work, a)
         if decision.hold:
             self.tally.held += 1
@@ -205,25 +209,23 @@ class StepPacer:
 
     # -- decisions --------------------------------------------------------------------------------
 
-    def _alone(self, work: Work) -> Decision:
-        """Nobody decodes: all of the engine's budget, of which a newcomer gets its part (it might soon be an answer)."""
+    def _alone(self, now: float, work: Work) -> Decision:
+        """Nobody decodes: all of the engine's budget, every other step for a newcomer (it might soon be an answer)."""
         self._turn = not self._turn
-        if not self._turn or not self._door(work):
-            return FREE
-        part = self.rule.fit(self.rule.budget // (work.under_way + 1))
-        return Decision(cap=part, shorts_first=True) if 0 < part <= self.rule.budget // 2 else FREE
+        return DOOR if self._turn and self._wants_door(work) and self._may_open(now, work) else FREE
 
     def _beside(self, now: float, live: int, work: Work, a: float | None) -> Decision:
         chunk = self.chunk(live, a)
         tokens = min(chunk, work.left) or chunk
-        if work.newcomer is not None and work.newcomer_waited >= self.targets.wait and self._may_yield(now, work.newcomer):
+        if work.newcomer is not None and work.newcomer_waited >= self.targets.wait and self._may_open(now, work):
             self.tally.yields += 1
-            cap = max(self.rule.fit(chunk // (work.under_way + 1), live), self.rule.unit)
-            return Decision(budget=max(chunk, cap * (work.under_way + 1)), cap=cap, shorts_first=True)
-        if self.share <= 0 or self._granted(now, tokens, a, work.left):
-            return self._grant(chunk, live, work)
-        if work.newcomer_tokens and work.newcomer_tokens <= TINY and self._open_door(work):
-            return Decision(budget=TINY * (work.under_way + 1), cap=TINY, shorts_first=True, door=True)
+            return Decision(budget=chunk, door=True)
+        if self.share <= 0 or self._granted(now, tokens, a):
+            self._turn = not self._turn
+            door = self._turn and self._wants_door(work) and self._may_open(now, work)
+            return Decision(budget=chunk, shorts_first=self._turn, door=door)
+        if work.newcomer is not None and work.newcomer_tokens <= TINY and self._may_open(now, work):
+            return Decision(budget=TINY, door=True)
         return HOLD
 
     def chunk(self, live: int, a: float | None) -> int:
@@ -231,14 +233,13 @@ class StepPacer:
         model = self.fit.model()
         if model is None:
             return self.rule.fit(FIRST, live)
-        if a is not None and self.share > 0 and a / self.share > self.targets.gap:
-            self.pacer.targets = replace(self.targets, gap=a / self.share)
-        else:
-            self.pacer.targets = self.targets
+        gap = max(self.targets.gap, (a or 0.0) / max(self.share, LOW_SHARE))
+        if gap != self.pacer.targets.gap:
+            self.pacer.targets = replace(self.targets, gap=gap)
         self.pacer.model = model
         return self.rule.fit(self.pacer.piece(), live)
 
-    def _granted(self, now: float, tokens: int, a: float | None, left: int) -> bool:
+    def _granted(self, now: float, tokens: int, a: float | None) -> bool:
         """Whether every answer will still have had its share of turns when a step of `tokens` that is scheduled now ends."""
         model = self.fit.model()
         ahead = 0.0
@@ -254,39 +255,16 @@ class StepPacer:
         room, _ = self.pacer.grant(now, True, self.debt, ahead)
         return room > 0
 
-    def _grant(self, chunk: int, live: int, work: Work) -> Decision:
-        """A chunk: on every other grant a newcomer gets its part of it."""
-        self._turn = not self._turn
-        if self._turn and self._door(work):
-            part = chunk // (work.under_way + 1)
-            if self.rule.whole_blocks and part < self.rule.block:
-                # Prompts under way take nothing below a block; one that ends within it can be let in.
-                below = self.rule.block - 1
-                if work.newcomer_tokens <= below and self._open_door(work):
-                    return Decision(budget=below, cap=below, shorts_first=True, door=True)
-            elif (cap := self.rule.fit(part, live)) < chunk:
-                return Decision(budget=chunk, cap=cap, shorts_first=True)
-        return Decision(budget=chunk, cap=chunk, shorts_first=self._turn)
-
-    def _door(self, work: Work) -> bool:
-        """Whether a newcomer should get a part of what prompts under way would take whole."""
+    def _wants_door(self, work: Work) -> bool:
+        """Whether a newcomer should get what prompts under way would take first."""
         if work.newcomer is None or not work.under_way:
             return False
         return work.under_way < DOORS or work.newcomer_tokens <= FIRST
 
-    def _open_door(self, work: Work) -> bool:
-        """Once a newcomer: it may turn out not to fit through."""
-        if work.newcomer == self._let:
-            return False
-        self._let = work.newcomer
-        return True
-
-    def _may_yield(self, now: float, newcomer: str) -> bool:
-        who, when = self._yielded
-        if who == newcomer and now < when + YIELD_AGAIN:
-            return False
-        self._yielded = (newcomer, now)
-        return True
+    def _may_open(self, now: float, work: Work) -> bool:
+        """Not again at once to a newcomer that could not be let in: it may lack memory, or a grammar."""
+        who, when = self._shut
+        return work.newcomer != who or now >= when + AGAIN
 
     # -- bookkeeping ------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ _TRAITS = traits(vllm.__version__, os.environ.get(OVERRIDE) == "1")
 class _Paced(SchedulerInterface):  # type: ignore[misc]
     """Stands before Scheduler or AsyncScheduler in the order of bases."""
 
+    max_num_scheduled_tokens: int
+    prefill_capacity_bound: bool
+    max_num_running_reqs: int
+    running: list[Any]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         targets = read(os.environ, getattr(self.vllm_config, "additional_config", None))
@@ -85,9 +90,10 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         turns = [id for id in live if id in scheduled]
         prefill = output.total_num_scheduled_tokens - sum(scheduled[id] for id in turns)
         begins = self._begins(scheduled, set(live)) if prefill else ()
-        stuck = not (decision.hold or decision.door or prefill or throttle_prefills) and work.under_way > 0
+        if not throttle_prefills:
+            self.headway.came_of(now, decision, work, prefill)
         if output.total_num_scheduled_tokens:
-            self.headway.scheduled(now, id(output), turns, prefill, begins, stuck)
+            self.headway.scheduled(now, id(output), turns, prefill, begins)
         self._prefilling = any(request.is_prefill_chunk for request in self.running)
         if not self._prefilling and not self.get_request_counts()[1]:
             self.headway.close(now)
@@ -103,32 +109,49 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
                 return super().schedule(True)
             finally:
                 self.prefill_capacity_bound = bound
-        if decision.budget is None and decision.cap is None:
+        if decision.door:
+            return self._for_newcomers(throttle_prefills, decision.budget, live)
+        if decision.budget is not None:
+            self._order(decision.shorts_first, decision.budget, live)
+        return self._within(throttle_prefills, decision.budget, live)
+
+    def _within(self, throttle_prefills: bool, prefill: int | None, live: int) -> Any:
+        """A step of at most `prefill` tokens beside the turns of `live` answers."""
+        if prefill is None:
             return super().schedule(throttle_prefills)
-        self._order(decision, live)
         config = self.scheduler_config
         budget, threshold = self.max_num_scheduled_tokens, config.long_prefill_token_threshold
-        if decision.budget is not None and config.enable_chunked_prefill:
-            self.max_num_scheduled_tokens = min(budget, decision.budget + live * self._turn_tokens)
-        if decision.cap is not None:
-            config.long_prefill_token_threshold = min(decision.cap, threshold or decision.cap)
+        if config.enable_chunked_prefill:
+            self.max_num_scheduled_tokens = min(budget, prefill + live * self._turn_tokens)
+        # The threshold too: a prompt must not take the tokens that are meant for turns of answers behind it.
+        config.long_prefill_token_threshold = min(prefill, threshold or prefill)
         try:
             return super().schedule(throttle_prefills)
         finally:
             self.max_num_scheduled_tokens, config.long_prefill_token_threshold = budget, threshold
 
-    def _order(self, decision: Decision, live: int) -> None:
+    def _for_newcomers(self, throttle_prefills: bool, prefill: int | None, live: int) -> Any:
+        """A step in which prompts under way stand aside: as if they were not to be scheduled in this step."""
+        aside = [request for request in self.running if request.is_prefill_chunk]
+        self.running = [request for request in self.running if not request.is_prefill_chunk]
+        before = set(self.running)
+        try:
+            return self._within(throttle_prefills, prefill, live)
+        finally:
+            answers = [request for request in self.running if request in before]
+            self.running = answers + aside + [request for request in self.running if request not in before]
+
+    def _order(self, shorts_first: bool, chunk: int, live: int) -> None:
         """Decodes before prefill, for the step's budget is given out in this order and a decode must not lose its turn;
         prompts by priority, where that is vLLM's policy, and those that end with this chunk first when it is their turn."""
-        if len(self.running) - live == 0:
+        if len(self.running) == live:
             return
-        shorts = decision.cap if decision.shorts_first and decision.cap else 0
 
         def place(request: Any) -> tuple[int, int, bool]:
             if not request.is_prefill_chunk:
                 return (0, 0, False)
-            left = request.num_tokens - request.num_computed_tokens
-            return (1, request.priority if self._by_priority else 0, left > shorts)
+            longer = request.num_tokens - request.num_computed_tokens > chunk
+            return (1, request.priority if self._by_priority else 0, shorts_first and longer)
 
         self.running.sort(key=place)
 
@@ -148,7 +171,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         return Work(under_way, left or tokens, head.request_id, tokens, waited)
 
     def _most_running(self) -> int:
-        return getattr(self, "max_num_active_reqs", self.max_num_running_reqs)
+        return int(getattr(self, "max_num_active_reqs", self.max_num_running_reqs))
 
     def _uncached_tokens(self, request: Any) -> int:
         """Asked once of each request: the look-up walks the hashes of all its blocks."""
