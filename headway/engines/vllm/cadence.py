@@ -330,4 +330,5 @@ class StepPacer:
             self.fit.mixed(step.prefill, seconds)
         else:
             self.fit.alone(step.prefill, seconds)
-        self.pacer.seen = max(self.pacer.seen, step.prefill)
+        # In whole units, or twice half a block would stay just below a block for ever.
+        self.pacer.seen = max(self.pacer.seen, -(-step.prefill // self.rule.unit) * self.rule.unit)
