@@ -32,6 +32,9 @@ logger = init_logger("vllm.headway")
 
 _TRAITS = traits(vllm.__version__, os.environ.get(OVERRIDE) == "1")
 
+SEATS = ("max_num_running_reqs", "max_num_active_reqs")
+"""vLLM's limits of running requests; the second since 0.32."""
+
 
 class _Paced(SchedulerInterface):  # type: ignore[misc]
     """Stands before Scheduler or AsyncScheduler in the order of bases."""
@@ -135,9 +138,14 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         aside = [request for request in self.running if request.is_prefill_chunk]
         self.running = [request for request in self.running if not request.is_prefill_chunk]
         before = set(self.running)
+        limits = {name: getattr(self, name) for name in SEATS if hasattr(self, name)}
+        for name, seats in limits.items():
+            setattr(self, name, seats - len(aside))  # those that stand aside keep their seats
         try:
             return self._within(throttle_prefills, prefill, live)
         finally:
+            for name, seats in limits.items():
+                setattr(self, name, seats)
             answers = [request for request in self.running if request in before]
             self.running = answers + aside + [request for request in self.running if request not in before]
 
