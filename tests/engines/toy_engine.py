@@ -142,7 +142,7 @@ class ToyEngine:
                 if not left:
                     self.pacer.close(self.now)
             elif moved:
-                self.pacer.decode_step(self._key)
+                self.pacer.decode_step(self.now)
         return moved
 
     def _chunk(self, job: Job, limit: int) -> int:

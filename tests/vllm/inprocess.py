@@ -1,4 +1,4 @@
-"""vLLM's scheduler without a model: real queues, blocks and prefix cache, a fake model runner, and a clock that is turned by hand.
+"""vLLM's scheduler without a model: real queues, blocks and prefix cache, a fake model runner, a clock turned by hand.
 
 Runs in vLLM's own interpreter, imported by `scheduler_driver.py` and `benchmarks/scheduler_step.py`; no test of its own.
 A step of p prefill tokens beside decodes takes a + e + b*p seconds of that clock.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def meet(asynchronous: bool, share: float, victims: int = 1, intruders: int = 1,
 
 def gaps(harness: Harness, start: float, end: float) -> list[float]:
     ends = sorted({time for job in harness.jobs.values() if job.id.startswith("v") for time in job.times})
-    return [b - a for a, b in zip(ends, ends[1:], strict=False) if start <= b and a <= end]
+    return [b - a for a, b in pairwise(ends) if start <= b and a <= end]
 
 
 def share() -> list[dict]:
@@ -151,7 +152,11 @@ def reset() -> dict:
     engine = build(our_scheduler(clock), asynchronous=False, budget=2048, headway={"share": 0.5})
     harness = Harness(engine, clock, asynchronous=False, block=16)
     harness.run([Job("v", 0.0, prompt(generator, 38), 500), Job("i", 1.0, prompt(generator, 9000), 3)])
-    return {"budget": engine.max_num_scheduled_tokens, "threshold": engine.scheduler_config.long_prefill_token_threshold}
+    return {
+        "budget": engine.max_num_scheduled_tokens,
+        "threshold": engine.scheduler_config.long_prefill_token_threshold,
+        "watching": "update_from_output" in vars(engine),
+    }
 
 
 if __name__ == "__main__":

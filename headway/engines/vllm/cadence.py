@@ -1,7 +1,8 @@
 """When the engine prefills beside live answers, and how much: the scheduler class without the scheduler.
 
-The engine asks before each step (`decide`), says what the step then carried (`scheduled`, or `decode_step` where no prefill is
-anywhere), and says when it is done (`completed`, in the same order). Asynchronous engines have one more step under way.
+Where there is prefill work, the engine asks before each step (`decide`), says what came of it (`came_of`, `scheduled`) and when
+the step is done (`completed`, in the same order); asynchronous engines have one more under way. Elsewhere it says
+`decode_step`, and nothing more.
 
 Debt is counted in steps: one step gives each live answer its turn, however many tokens speculation makes of it. A chunk is
 granted when every live answer will still have had `share` of its turns at the chunk's *end*; so the share holds at the end
@@ -118,9 +119,11 @@ class StepPacer:
     pacer: Pacer = field(init=False)
     overlap: bool = False
     """Prefill work is there."""
-    _flight: deque[Step | int] = field(default_factory=deque)
+    _flight: deque[Step] = field(default_factory=deque)
     _last_end: float | None = None
     """End of the latest step, if the engine went on at once."""
+    _last_decode: float | None = None
+    """Time of the latest `decode_step`, if nothing else came between."""
     _steps: int = 0
     """Steps ended, those with a turn in them."""
     _steps_at_close: int = 0
@@ -137,9 +140,16 @@ class StepPacer:
 
     # -- what the engine does ---------------------------------------------------------------------
 
-    def decode_step(self, key: int) -> None:
-        """A step with turns for live answers was scheduled, and there is no prefill work at all."""
-        self._flight.append(key)
+    def decode_step(self, now: float) -> None:
+        """A step with nothing but turns is about to be scheduled: there is no prefill work at all. The time from one
+        to the next is that of a step, also where one more is under way."""
+        self._steps += 1
+        if self._flight:
+            self._last_decode = None  # the last chunk is still under way: its time is no decode-only step's
+            return
+        if self._last_decode is not None:
+            self.fit.decode(now - self._last_decode)
+        self._last_decode = now
 
     def came_of(self, now: float, decision: Decision, work: Work, prefill: int) -> None:
         """The prefill tokens that the engine made of a decision, which may be fewer than granted, or none."""
@@ -159,25 +169,24 @@ class StepPacer:
         self._coming.update(begins)
 
     def completed(self, now: float, key: int, busy: bool) -> None:
-        """The step `key` ended; `busy`: the engine has requests to go on with."""
-        while self._flight:
-            step = self._flight.popleft()
-            last, self._last_end = self._last_end, now if busy else None
-            if isinstance(step, int):
-                done = step
-                self._steps += 1
-                if last is not None:
-                    self.fit.decode(now - last)
-                if self.overlap:  # it was under way when prefill work came
-                    self._give_turns(now, list(self.debt.victims))
-            else:
-                done = step.key
-                self._ended(now, step, step.at if last is None else last)
-            following = self._flight[0] if self._flight else None
-            if isinstance(following, Step) and following.prefill:
+        """The step `key` ended; `busy`: the engine has requests to go on with. A key that is not known is that of a
+        `decode_step`."""
+        flight = self._flight
+        last, self._last_end = self._last_end, now if busy else None
+        if all(step.key != key for step in flight):
+            return
+        while flight:
+            step = flight.popleft()
+            self._ended(now, step, step.at if last is None else last)
+            if flight and flight[0].prefill:
                 self.debt.prefill_began(now)
-            if done == key:
+            if step.key == key:
                 return
+
+    @property
+    def in_flight(self) -> bool:
+        """Steps have been `scheduled` that have not ended."""
+        return bool(self._flight)
 
     def close(self, now: float) -> None:
         """No prefill work is left, but for what the steps under way carry."""
@@ -192,6 +201,7 @@ class StepPacer:
     def decide(self, now: float, live: Sequence[str], work: Work) -> Decision:
         """What the next step may carry. `live`: the answers that decode. There is prefill work."""
         a = self.fit.a
+        self._last_decode = None
         if not self.overlap:
             self._open(now, live, a)
         self._sync(now, live)
@@ -246,7 +256,7 @@ class StepPacer:
         if model is not None:
             until, turns = model.gap(tokens), 1
             for step in self._flight:
-                until += model.gap(step.prefill) if isinstance(step, Step) and step.prefill else model.a
+                until += model.gap(step.prefill) if step.prefill else model.a
                 turns += 1
             if self._flight and self._last_end is not None:
                 until = max(until - (now - self._last_end), 0.0)

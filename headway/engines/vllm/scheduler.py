@@ -6,7 +6,7 @@ Invariants
 ----------
 1. `schedule()` is vLLM's own: this only sets limits that vLLM has (the step's token budget, the long-prefill threshold, its
    hook that holds prefill back) and puts them back.
-2. While nothing is prefilled, a step costs one comparison and two queue operations more than vLLM's.
+2. While nothing is prefilled, `update_from_output()` is vLLM's own, and `schedule()` costs a look at the clock more.
 3. The base class is the one that the engine would have taken: asynchronous or not.
 """
 
@@ -53,6 +53,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         self.headway = StepPacer(targets, rule)
         self._turn_tokens = 1 + self.num_spec_tokens
         """Tokens that one turn of a live answer takes of a step's budget."""
+        self._decode_step = self.headway.decode_step
         self._prefilling = False
         """Prefill work was left when the latest step had been scheduled."""
         self._uncached: tuple[str, int] = ("", 0)
@@ -63,17 +64,19 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
     # -- what vLLM calls --------------------------------------------------------------------------
 
     def schedule(self, throttle_prefills: bool = False) -> Any:
-        if self._prefilling or self.get_request_counts()[1]:
+        # All requests run and none is being prefilled: the common case, told by two lengths.
+        if self._prefilling or (len(self.requests) != len(self.running) and self.get_request_counts()[1]):
             return self._schedule_paced(throttle_prefills)
-        output = super().schedule(throttle_prefills)
-        if output.total_num_scheduled_tokens:
-            self.headway.decode_step(id(output))
-        return output
+        self._decode_step(time.monotonic())
+        return super().schedule(throttle_prefills)
 
-    def update_from_output(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+    def _watched_update(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Stands for update_from_output from the first step with prefill work to the end of the last."""
         now = time.monotonic()
-        outputs = super().update_from_output(scheduler_output, *args, **kwargs)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
         self.headway.completed(now, id(scheduler_output), bool(self.running))
+        if not self._prefilling and not self.headway.in_flight:
+            del self.update_from_output
         return outputs
 
     def shutdown(self) -> None:
@@ -84,6 +87,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
 
     def _schedule_paced(self, throttle_prefills: bool) -> Any:
         now = time.monotonic()
+        self.update_from_output = self._watched_update
         live = [request.request_id for request in self.running if not request.is_prefill_chunk]
         work = self._work(len(live))
         decision = self.headway.decide(now, live, work)
@@ -97,6 +101,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
             self.headway.came_of(now, decision, work, prefill)
         if output.total_num_scheduled_tokens:
             self.headway.scheduled(now, id(output), turns, prefill, begins)
+        # What waits but cannot be let in yet still counts: the next step asks again.
         self._prefilling = any(request.is_prefill_chunk for request in self.running)
         if not self._prefilling and not self.get_request_counts()[1]:
             self.headway.close(now)
