@@ -166,6 +166,19 @@ def test_share_of_zero_holds_nothing() -> None:
     assert engine.pacer.tally.held == 0 and job.times
 
 
+@RULES
+@MODES
+def test_a_stalled_step_is_forgotten(rule: ChunkRule, asynchronous: bool) -> None:
+    """Even when it was the only one ever timed, so that chunks become as small as they can."""
+    pacer = StepPacer(Targets(share=0.5), rule)
+    pacer.fit.mixed(1568, 20.0)
+    engine = ToyEngine(pacer, Costs(), asynchronous)
+    job = intruder(2.0)
+    meet(engine, [*victims(), job])
+    assert max(prefill for turns, prefill in engine.trace if turns) >= 1568
+    assert job.ttft < 2.6 * alone(rule, Costs(), PROMPT)
+
+
 def test_trace_of_one_decode_and_a_long_prompt() -> None:
     engine = ToyEngine(StepPacer(Targets(share=0.5), HYBRID), Costs(a=0.02, e=0.0, b=1e-4))
     meet(engine, [*victims(), intruder(2.0, 4 * 1568)])

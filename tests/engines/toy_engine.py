@@ -65,6 +65,9 @@ class ToyEngine:
         self.free_at = 0.0
         self.trace: list[tuple[int, int]] = []
         """(turns, prefill tokens) of each step."""
+        self.watching = False
+        """Ends of steps are reported: from the first step with prefill work to the end of the last."""
+        self._prefilling = False
         self._key = 0
 
     def run(self, jobs: list[Job], until: float = 1e9) -> None:
@@ -133,8 +136,9 @@ class ToyEngine:
                 self.free_at = self.now + self.costs.seconds(self.now, len(turns), prefill)
             self.trace.append((len(turns), prefill))
         if self.paced:
-            left = bool(self.waiting or any(job.left for job in self.running))
+            left = self._prefilling = bool(self.waiting or any(job.left for job in self.running))
             if work:
+                self.watching = True
                 self.pacer.came_of(self.now, decision, prompt, prefill)
                 if moved:
                     names = [job.id for job in turns]
@@ -171,8 +175,9 @@ class ToyEngine:
         if self.flight:
             _, next_turns, next_chunks, _ = self.flight[0]
             self.free_at = self.now + self.costs.seconds(self.now, len(next_turns), sum(tokens for _, tokens in next_chunks))
-        if self.paced:
+        if self.watching:
             self.pacer.completed(self.now, key, bool(self.running))
+            self.watching = self._prefilling or self.pacer.in_flight
 
 
 def kept(victim: Job, start: float, end: float, solo: float) -> float:

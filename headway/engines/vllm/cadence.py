@@ -42,8 +42,9 @@ DOORS = 3
 """With so many prompts under way, a further long one waits for its turn."""
 AGAIN = 1.0
 """Seconds until a newcomer that could not be let in is tried once more."""
-SAMPLE = 64
-"""Steps with fewer prefill tokens say little about the cost of a token."""
+SAMPLE = 32
+"""Steps with fewer prefill tokens say little about the cost of a token. Less than the smallest chunk: else a bad guess, once
+made, would never be corrected."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,7 +122,7 @@ class StepPacer:
     """Prefill work is there."""
     _flight: deque[Step] = field(default_factory=deque)
     _last_end: float | None = None
-    """End of the latest step, if the engine went on at once."""
+    """End of the latest step, if the engine went on at once with one whose end is reported too."""
     _last_decode: float | None = None
     """Time of the latest `decode_step`, if nothing else came between."""
     _steps: int = 0
@@ -150,6 +151,7 @@ class StepPacer:
         if self._last_decode is not None:
             self.fit.decode(now - self._last_decode)
         self._last_decode = now
+        self._last_end = None
 
     def came_of(self, now: float, decision: Decision, work: Work, prefill: int) -> None:
         """The prefill tokens that the engine made of a decision, which may be fewer than granted, or none."""
