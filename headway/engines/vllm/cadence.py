@@ -38,6 +38,9 @@ TINY = 64
 """A prompt of so few tokens is never worth a wait."""
 LOW_SHARE = 0.25
 """At lower shares than this the gap target is not stretched any further."""
+LONGEST = 4.0
+"""Gap targets that a step is expected to last at most, however long the steps before it were: one stall while the engine warms
+up must not make the next chunk wait for as long."""
 DOORS = 3
 """With so many prompts under way, a further long one waits for its turn."""
 AGAIN = 1.0
@@ -262,6 +265,7 @@ class StepPacer:
                 turns += 1
             if self._flight and self._last_end is not None:
                 until = max(until - (now - self._last_end), 0.0)
+            until = min(until, LONGEST * self.pacer.targets.gap)
             ahead = until - turns * (a or 0.0) / self.share
             self.debt.credit = max(0.25, 1.5 * until)
         room, _ = self.pacer.grant(now, True, self.debt, ahead)
