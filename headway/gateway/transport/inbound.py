@@ -165,7 +165,12 @@ class Inbound(asyncio.Protocol):
             current = self._current = self._reader.queue.popleft()
             current.task = self._listener.serve(current)
         incoming = self._reader.incoming
-        if current is not None:
+        if self._held and (current is None or (current is incoming and not current.complete)):
+            held, self._held = bytes(self._held), bytearray()
+            if self._transport is not None:
+                self._transport.resume_reading()
+            self._feed(held)
+        elif current is not None:
             if current.complete or current.awaits_continue or current is not incoming:
                 self.deadline = NEVER
             else:
@@ -181,11 +186,6 @@ class Inbound(asyncio.Protocol):
                 self._linger()
             else:
                 self.expect_body()
-        elif self._held:
-            held, self._held = bytes(self._held), bytearray()
-            if self._transport is not None:
-                self._transport.resume_reading()
-            self._feed(held)
         elif self._listener.stopping:
             self._shut()
         elif not self._reader.in_head:
