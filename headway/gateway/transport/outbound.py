@@ -58,6 +58,12 @@ class Outbound(asyncio.Protocol):
             transport.abort()
         else:
             self.start(first)
+            if first.paused:  # uvloop starts reading after this method, whatever it asked for
+                asyncio.get_running_loop().call_soon(self._pause_again)
+
+    def _pause_again(self) -> None:
+        if self.call is not None and self.call.paused:
+            self.pause()
 
     def start(self, call: HttpCall) -> None:
         """Send `call`'s request."""
