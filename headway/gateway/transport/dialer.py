@@ -145,7 +145,8 @@ class HttpDialer:
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task, connecting in list(self._connecting.items()):
-            task.cancel()
+            if connecting.connecting is not None:
+                task.cancel()
             connecting.lost(LostReason.CLOSED, self._closed_detail)
         if self._connecting:
             await asyncio.wait(self._connecting)
@@ -167,10 +168,11 @@ class HttpDialer:
         task.add_done_callback(self._connecting.pop)
 
     async def _open_connection(self, call: HttpCall) -> None:
+        connection = Outbound(self, call)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: Outbound(self, call), self._host, self._port, ssl=self._tls
+                    lambda: connection, self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
             failure = (
@@ -179,12 +181,13 @@ class HttpDialer:
             )
         except OSError as error:
             failure = LostReason.CONNECT, _connect_detail(error, self.origin)
+        except BaseException:
+            connection.drop()
+            raise
         else:
             return
-        finally:
-            call.connecting = None
-        if call.connection is None:
-            call.lost(*failure)
+        connection.drop()
+        call.lost(*failure)
 
     # the connections' side
 

@@ -67,7 +67,9 @@ def test_chunked_one_chunk_a_call(run):
     check(
         run,
         responder(200, [CHUNKED], b"ab", b"c" * 16),
-        b"HTTP/1.1 200 Reason\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n10\r\n" + b"c" * 16 + b"\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 Reason\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n10\r\n"
+        + b"c" * 16
+        + b"\r\n0\r\n\r\n",
         "open",
     )
 
@@ -78,7 +80,13 @@ def test_neither_ends_with_the_connection(run):
 
 def test_chunked_for_an_old_client_ends_with_the_connection(run):
     raw = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
-    check(run, responder(200, [CHUNKED], b"ab"), b"HTTP/1.1 200 Reason\r\nConnection: close\r\n\r\nab", "eof", raw)
+    check(
+        run,
+        responder(200, [CHUNKED], b"ab"),
+        b"HTTP/1.1 200 Reason\r\nConnection: close\r\n\r\nab",
+        "eof",
+        raw,
+    )
 
 
 @pytest.mark.parametrize("headers", [[(b"Content-Length", b"4")], [CHUNKED]])

@@ -70,7 +70,11 @@ def test_refused(run, case):
         async with listening(handler) as listener, raw_client(listener.port) as client:
             client.send(raw)
             got, fields, body = await client.response()
-            assert (got, fields["connection"], fields["content-type"]) == (status, "close", "application/json")
+            assert (got, fields["connection"], fields["content-type"]) == (
+                status,
+                "close",
+                "application/json",
+            )
             error = json.loads(body)["error"]
             assert error["type"] == "invalid_request_error"
             assert (error["code"], error["param"]) == (status, None)

@@ -34,7 +34,10 @@ def answering(*answers: bytes, piece: int | None = None, end: bool = False):
 RESPONSES = {
     "content-length": (OK, b"ok"),
     "empty": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
-    "chunked": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n", b"abc"),
+    "chunked": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+        b"abc",
+    ),
     "trailers": (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n2\r\nab\r\n0\r\nT: v\r\n\r\n",
         b"ab",
@@ -92,7 +95,12 @@ def test_request_is_sent_as_given(run):
     async def scenario():
         upstream, seen = answering(OK, OK, OK)
         async with scripted(upstream) as port, dialing(port) as dialer:
-            fields = [(b"hOst", b"h"), (b"Content-Length", b"999"), (b"transfer-encoding", b"chunked"), (b"A", b"1")]
+            fields = [
+                (b"hOst", b"h"),
+                (b"Content-Length", b"999"),
+                (b"transfer-encoding", b"chunked"),
+                (b"A", b"1"),
+            ]
             await fetch(dialer, RequestHead(b"POST", b"/p?q=%20", fields), b"body")
             await fetch(dialer, RequestHead(b"GET", b"/g", fields), b"")
             await fetch(dialer, RequestHead(b"POST", b"/e", fields), b"")
