@@ -107,8 +107,8 @@ class Outbound(asyncio.Protocol):
             self._tell()
 
     def drop(self) -> None:
-        """Connecting failed or was cancelled. If that came between `connection_made` and the end of connecting,
-        uvloop never calls `connection_lost`."""
+        """Connecting failed or was cancelled. If that came between `connection_made` and the end of
+        connecting, uvloop never calls `connection_lost`."""
         if self._transport is not None:
             self._transport.abort()
             self.connection_lost(None)
@@ -177,7 +177,8 @@ class Outbound(asyncio.Protocol):
         except BaseException:
             # A sink that fails has no use for the rest, and this connection is in an unknown state.
             call.abort()
-            self.close()
+            if self.call is call:
+                self.close()
             raise
 
     def _release(self, call: HttpCall) -> None:
@@ -187,7 +188,7 @@ class Outbound(asyncio.Protocol):
             return
         # Bytes of the request still unsent: the upstream answered without reading all of it.
         if not self._keep_alive or self._excess or transport.get_write_buffer_size():
-            transport.close()
+            transport.abort()
             return
         if call.paused:
             self.resume()

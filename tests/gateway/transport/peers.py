@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from headway.gateway.transport.dialer import dial
 from headway.gateway.transport.interface import (
@@ -72,15 +72,14 @@ async def raw_client(port: int, receive_buffer: int | None = None) -> AsyncItera
         yield client
     finally:
         client.close()
-        try:
+        with suppress(OSError):
             await client.writer.wait_closed()
-        except OSError:
-            pass
 
 
 @asynccontextmanager
 async def listening(handler: Handler, **options: float) -> AsyncIterator[Listener]:
-    listener = await listen("127.0.0.1", 0, handler, **{"max_body": 1 << 20, **options})  # type: ignore[arg-type]
+    options.setdefault("max_body", 1 << 20)
+    listener = await listen("127.0.0.1", 0, handler, **options)  # type: ignore[arg-type]
     try:
         yield listener
     finally:

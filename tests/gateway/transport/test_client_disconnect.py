@@ -1,4 +1,4 @@
-"""A client that leaves, at any moment and in any manner, cancels the handler; the upstream call ends with it."""
+"""A client that leaves, at any moment and in any manner, cancels the handler and ends its call."""
 
 from __future__ import annotations
 

@@ -60,18 +60,21 @@ def test_through_the_wire(run):
 
         async with relaying(upstream) as listener, raw_client(listener.port) as client:
             client.send(
-                b"POST /p HTTP/1.1\r\nhost: A\r\nConnection: keep-alive, x-mine\r\nX-Mine: 1\r\nTE: trailers\r\n"
+                b"POST /p HTTP/1.1\r\nhost: A\r\nConnection: keep-alive, x-mine\r\n"
+                b"X-Mine: 1\r\nTE: trailers\r\n"
                 b"Proxy-Connection: x\r\nUpgrade: h2c\r\nAuthorization: Bearer x\r\nX-Case: Kept\r\n"
                 b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"
             )
             head = await client.until(b"\r\n\r\n")
             assert await client.reader.readexactly(2) == b"ok"
             assert head == (
-                b"HTTP/1.1 200 Fine\r\nserver: uvicorn\r\nx-Request-ID: 7\r\nDate: now\r\ncontent-length: 2\r\n\r\n"
+                b"HTTP/1.1 200 Fine\r\nserver: uvicorn\r\nx-Request-ID: 7\r\n"
+                b"Date: now\r\ncontent-length: 2\r\n\r\n"
             )
             assert seen == [
                 (
-                    b"POST /p HTTP/1.1\r\nhost: A\r\nAuthorization: Bearer x\r\nX-Case: Kept\r\nContent-Length: 2\r\n\r\n",
+                    b"POST /p HTTP/1.1\r\nhost: A\r\nAuthorization: Bearer x\r\nX-Case: Kept\r\n"
+                    b"Content-Length: 2\r\n\r\n",
                     b"ab",
                 )
             ]

@@ -85,14 +85,18 @@ def test_aiohttp_client_and_server(run):
 
 def test_openai_client_streams_unchanged(run):
     async def scenario():
-        async with Upstream() as up, dialing(up) as dialer, listening(relay(dialer)) as listener:
-            async with openai.AsyncOpenAI(
+        async with (
+            Upstream() as up,
+            dialing(up) as dialer,
+            listening(relay(dialer)) as listener,
+            openai.AsyncOpenAI(
                 base_url=f"http://127.0.0.1:{listener.port}/v1", api_key="k", max_retries=0
-            ) as client:
-                stream = await client.chat.completions.create(
-                    model="m", messages=[{"role": "user", "content": "?"}], stream=True
-                )
-                assert [chunk.choices[0].delta.content async for chunk in stream] == ["to", "be", "or"]
+            ) as client,
+        ):
+            stream = await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "?"}], stream=True
+            )
+            assert [chunk.choices[0].delta.content async for chunk in stream] == ["to", "be", "or"]
 
     run(scenario)
 

@@ -1,4 +1,4 @@
-"""The response leaves framed as its head says; a handler that breaks its promise never yields a complete response."""
+"""The response leaves framed as its head says; a broken promise never looks complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that two parsers could read differently, and heads without end, are refused and the connection ends."""
+"""Requests that two parsers could read differently, and heads without end, are refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Upstreams that die, lie or do not answer: each call ends exactly once, with the reason, and a request is sent a
-second time only in the keep-alive race."""
+"""Upstreams that die, lie or do not answer: each call ends exactly once, with the reason, and a request is
+sent a second time only in the keep-alive race."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_unsolicited_bytes_on_an_idle_connection_close_it(run):
 
 def test_idle_close_after_a_time_and_above_a_number(run):
     async def scenario():
-        upstream, seen = answering(OK, OK, OK)
+        upstream, _ = answering(OK, OK, OK)
         async with scripted(upstream) as port, dialing(port, max_idle=2, max_idle_s=0.15) as dialer:
             await asyncio.gather(*(fetch(dialer) for _ in range(5)))
             await eventually(lambda: len(dialer._open) == 2)
