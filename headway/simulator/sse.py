@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+#: Set on a request whose answer has begun to stream.
+STREAMING = "headway.streaming"
+
 
 def json_response(body: Any, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
@@ -31,6 +34,7 @@ class EventStream:
     async def open(cls, request: web.Request) -> EventStream:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
+        request[STREAMING] = True
         await response.prepare(request)
         return cls(response)
 
