@@ -24,7 +24,7 @@ from headway.simulator.driver import EngineDead
 from headway.simulator.engine import Engine
 from headway.simulator.profiles import Profile, configure, profile_named
 from headway.simulator.service import Service
-from headway.simulator.sse import STREAMING, json_response
+from headway.simulator.sse import json_response
 
 Handler = Callable[[web.Request, Service], Awaitable[web.StreamResponse]]
 
@@ -142,10 +142,6 @@ async def _errors(request: web.Request, handler: Any) -> web.StreamResponse:
         body = ApiError(error.reason, status=error.status, type_=error.reason).body()
         return json_response(body, error.status)
     except EngineDead:
-        if request.get(STREAMING) and request.transport is not None:
-            # Its stream has begun: a broken connection is the honest end.
-            request.transport.abort()
-            raise
         stopped = ApiError("The engine was stopped.", status=500, type_="InternalServerError")
         return json_response(stopped.body(), stopped.status)
 

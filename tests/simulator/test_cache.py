@@ -1,4 +1,6 @@
-"""What is cached for whom: both eras of retention, hits, junctions, eviction. [seen]: on a real vLLM 0.32.0."""
+"""What is cached for whom: both eras of retention, hits, junctions, eviction. [seen]: on a real vLLM
+0.32.0.
+"""
 
 from __future__ import annotations
 

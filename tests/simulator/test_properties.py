@@ -28,9 +28,7 @@ def engines(draw: st.DrawFn) -> Engine:
     return Engine(
         EngineSettings(
             version,
-            CacheLayout(
-                least + draw(st.integers(0, 60)), BLOCK, groups, draw(st.booleans()), drafts, LENGTH
-            ),
+            CacheLayout(least + draw(st.integers(0, 60)), BLOCK, groups, draw(st.booleans()), drafts, LENGTH),
             SchedulerSettings(
                 max_num_batched_tokens=draw(st.integers(smallest, 6 * BLOCK)),
                 max_num_seqs=draw(st.integers(1, 6)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from headway.simulator.rules import TABLE, rules_for
@@ -23,7 +25,7 @@ def test_a_version_gets_the_last_row_that_is_not_newer(version: str, row: tuple[
 def test_every_row_changes_something_and_rows_are_in_order() -> None:
     from dataclasses import replace
 
-    for older, newer in zip(TABLE, TABLE[1:], strict=False):
+    for older, newer in pairwise(TABLE):
         assert older.since < newer.since
         assert replace(newer, since=older.since) != older
 
@@ -39,4 +41,4 @@ def test_no_rule_is_ever_taken_back() -> None:
     for name in TABLE[0].__dataclass_fields__:
         if name != "since":
             values = [getattr(row, name) for row in TABLE]
-            assert sum(a != b for a, b in zip(values, values[1:], strict=False)) == 1, name
+            assert sum(a != b for a, b in pairwise(values)) == 1, name

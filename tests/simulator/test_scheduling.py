@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from headway.simulator.engine import SettingsError
@@ -172,7 +174,7 @@ def test_interval_does_nothing_on_one_engine_before_0_33() -> None:
 def test_interval_from_0_33_carries_prefill_in_every_nth_step() -> None:
     trace = interval_trace("0.33.0", 1)
     carried = [index for index, step in enumerate(trace) if len(step) > 1]
-    assert [b - a for a, b in zip(carried, carried[1:], strict=False)] == [4] * (len(carried) - 1)
+    assert [b - a for a, b in pairwise(carried)] == [4] * (len(carried) - 1)
     assert len(carried) >= 2
 
 

@@ -1,7 +1,9 @@
-"""Runs scenarios through vLLM's own Scheduler; executed with the Python of a vLLM installation, not with ours.
+"""Runs scenarios through vLLM's own Scheduler; executed with the Python of a vLLM installation, not with
+ours.
 
-One JSON scenario a line on stdin, one JSON trace a line on stdout; everything that vLLM prints goes to stderr. No model runs:
-each request that reached its last known token is given one more token, whose id follows from its position.
+One JSON scenario a line on stdin, one JSON trace a line on stdout; everything that vLLM prints goes to
+stderr. No model runs: each request that reached its last known token is given one more token, whose id
+follows from its position.
 """
 
 from __future__ import annotations
