@@ -167,11 +167,10 @@ def summary(runs: list[dict[str, Any]]) -> None:
             )
     print("\nmedians")
     for (arm, victims, intruders, tokens, lead), rows in groups.items():
-        share, ttft, t0 = (median(r[k] for r in rows) for k in ("share", "ttft_s", "t0_s"))
-        gap = median(r["longest_gap_s"] for r in rows)
-        print(
-            f"{arm:14} {victims}v{intruders}i {tokens:6} lead {lead}: {len(rows)} runs share {share:.3f} T {ttft:.2f} T0 {t0:.2f} gap {gap:.3f}"
-        )
+        kept, ttft, alone = (median(row[name] for row in rows) for name in ("share", "ttft_s", "t0_s"))
+        gap = median(row["longest_gap_s"] for row in rows)
+        shape = f"{arm:14} {victims}v{intruders}i {tokens:6} lead {lead}: {len(rows)} runs"
+        print(f"{shape} share {kept:.3f} T {ttft:.2f} T0 {alone:.2f} gap {gap:.3f}")
 
 
 def numbers(text: str) -> list[float]:

@@ -171,9 +171,7 @@ class HttpDialer:
         connection = Outbound(self, call)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: connection, self._host, self._port, ssl=self._tls
-                )
+                await asyncio.get_running_loop().create_connection(lambda: connection, self._host, self._port, ssl=self._tls)
         except TimeoutError:
             failure = (
                 LostReason.TIMEOUT,

@@ -167,11 +167,7 @@ class Inbound(asyncio.Protocol):
             current = self._current = self._reader.queue.popleft()
             current.task = self._listener.serve(current)
         incoming = self._reader.incoming
-        if (
-            self._held
-            and not self.closing
-            and (current is None or (current is incoming and not current.complete))
-        ):
+        if self._held and not self.closing and (current is None or (current is incoming and not current.complete)):
             held, self._held = bytes(self._held), bytearray()
             flow.read(self._transport, True)
             self._feed(held)

@@ -67,14 +67,10 @@ def test_through_the_wire(run):
             )
             head = await client.until(b"\r\n\r\n")
             assert await client.reader.readexactly(2) == b"ok"
-            assert head == (
-                b"HTTP/1.1 200 Fine\r\nserver: uvicorn\r\nx-Request-ID: 7\r\n"
-                b"Date: now\r\ncontent-length: 2\r\n\r\n"
-            )
+            assert head == (b"HTTP/1.1 200 Fine\r\nserver: uvicorn\r\nx-Request-ID: 7\r\nDate: now\r\ncontent-length: 2\r\n\r\n")
             assert seen == [
                 (
-                    b"POST /p HTTP/1.1\r\nhost: A\r\nAuthorization: Bearer x\r\nX-Case: Kept\r\n"
-                    b"Content-Length: 2\r\n\r\n",
+                    b"POST /p HTTP/1.1\r\nhost: A\r\nAuthorization: Bearer x\r\nX-Case: Kept\r\nContent-Length: 2\r\n\r\n",
                     b"ab",
                 )
             ]

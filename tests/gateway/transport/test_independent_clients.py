@@ -66,9 +66,7 @@ def test_aiohttp_client_and_server(run):
                     yield b"%d" % n * 1000
 
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-                async with session.request(
-                    method, "/x", data=b"body" if method != "GET" else None
-                ) as response:
+                async with session.request(method, "/x", data=b"body" if method != "GET" else None) as response:
                     assert response.headers["X-Method"] == method
                     assert await response.read() == (b"" if method == "GET" else b"body")
             async with session.post("/x", data=pieces()) as response:
@@ -89,13 +87,9 @@ def test_openai_client_streams_unchanged(run):
             Upstream() as up,
             dialing(up) as dialer,
             listening(relay(dialer)) as listener,
-            openai.AsyncOpenAI(
-                base_url=f"http://127.0.0.1:{listener.port}/v1", api_key="k", max_retries=0
-            ) as client,
+            openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{listener.port}/v1", api_key="k", max_retries=0) as client,
         ):
-            stream = await client.chat.completions.create(
-                model="m", messages=[{"role": "user", "content": "?"}], stream=True
-            )
+            stream = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "?"}], stream=True)
             assert [chunk.choices[0].delta.content async for chunk in stream] == ["to", "be", "or"]
 
     run(scenario)

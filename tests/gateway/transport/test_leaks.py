@@ -42,9 +42,7 @@ def test_mixed_endings_leave_nothing(run):
             leave = rng.choice(["close", "half_close", "reset"])
             stay = rng.choice([0, 0.001, 0.01, 0.03])
             async with raw_client(port) as client:
-                raw = (
-                    b"POST %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 400\r\n\r\n" % mood
-                )
+                raw = b"POST %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 400\r\n\r\n" % mood
                 client.send(raw + b"x" * rng.choice([100, 400, 400, 400]))
                 if mood == b"/whole" and rng.random() < 0.5:
                     try:

@@ -25,9 +25,7 @@ async def bounded_echo(down):
 @pytest.mark.parametrize("step", [1, 5, 1000])
 def test_chunked_body_with_extensions_and_trailers(run, step):
     async def scenario():
-        raw = (
-            POST + b"Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nwiki\r\nA\r\npedia12345\r\n0\r\nT: v\r\n\r\n"
-        )
+        raw = POST + b"Transfer-Encoding: chunked\r\n\r\n4;a=b\r\nwiki\r\nA\r\npedia12345\r\n0\r\nT: v\r\n\r\n"
         async with listening(echo) as listener, raw_client(listener.port) as client:
             for at in range(0, len(raw), step):
                 client.send(raw[at : at + step])
@@ -162,9 +160,7 @@ def test_upgrade_is_ignored_and_the_body_kept(run, framing, step):
     """Java's HttpClient offers h2c with every request on a new connection, bodies included."""
 
     async def scenario():
-        raw = (
-            POST + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n" + framing
-        )
+        raw = POST + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n" + framing
         async with listening(echo) as listener, raw_client(listener.port) as client:
             both = raw + raw
             for at in range(0, len(both), step):
@@ -181,9 +177,7 @@ def test_upgrade_is_ignored_and_the_body_kept(run, framing, step):
 def test_upgrade_without_a_body(run):
     async def scenario():
         async with listening(echo) as listener, raw_client(listener.port) as client:
-            client.send(
-                b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" * 2
-            )
+            client.send(b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" * 2)
             for _ in range(2):
                 assert (await client.response())[1]["x-target"] == "/ws"
 

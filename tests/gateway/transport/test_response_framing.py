@@ -67,9 +67,7 @@ def test_chunked_one_chunk_a_call(run):
     check(
         run,
         responder(200, [CHUNKED], b"ab", b"c" * 16),
-        b"HTTP/1.1 200 Reason\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n10\r\n"
-        + b"c" * 16
-        + b"\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 Reason\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n10\r\n" + b"c" * 16 + b"\r\n0\r\n\r\n",
         "open",
     )
 

@@ -91,9 +91,7 @@ def test_round_trip(run, exchanges):
                 head, body = await h11_message(connection, reader)
                 received.append((head.method, head.target, custom(head.headers), body))
                 _, _, (headers, answer, sizes, wire_sizes), kind = next(script)
-                response = h11.Response(
-                    status_code=200, reason=b"OK", headers=headers + framing(kind, answer)
-                )
+                response = h11.Response(status_code=200, reason=b"OK", headers=headers + framing(kind, answer))
                 if kind == "close":  # h11 would make it chunked
                     raw = b"".join(b"%b: %b\r\n" % field for field in headers)
                     pieces = cut(b"HTTP/1.1 200 OK\r\n%b\r\n%b" % (raw, answer), wire_sizes)
@@ -150,9 +148,7 @@ def test_bodies_that_look_like_framing(run, seed):
         async with relaying(upstream) as listener, raw_client(listener.port) as client:
             for kind in ("length", "chunked"):
                 connection = h11.Connection(h11.CLIENT)
-                request = h11.Request(
-                    method="POST", target=b"/", headers=[(b"Host", b"a"), *framing(kind, body)]
-                )
+                request = h11.Request(method="POST", target=b"/", headers=[(b"Host", b"a"), *framing(kind, body)])
                 for piece in write_message(connection, request, body, [1, 2, 3], [1] * 300):
                     client.send(piece)
                 _, answer = await h11_message(connection, client.reader)
