@@ -1,0 +1,71 @@
+"""A report that tried several settings has made the experiment itself; this reads its outcome.
+
+The settings are ordered by how much they protect decodes (a small chunk, a long interval); what happened to the victims,
+to the newcomer and to the total is then one ratio each, most protective over least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway.advisor.facts import Facts
+from headway.advisor.vocabulary import CHUNK_OPTIONS, INTERVAL_OPTIONS
+
+#: A change below this is noise in a single public run (measured spreads of repeated runs: up to 10 %).
+NOISE = 1.15
+#: A victim that gains this much was held back by what the option bounds.
+CURED = 1.5
+
+_VICTIM = (("overlap_rate", 1), ("lane_min", 1), ("generation_rate", 1), ("longest_gap", -1), ("freeze", -1), ("seconds_per_token", -1), ("itl", -1))  # fmt: skip
+_NEWCOMER = ("newcomer_wait", "ttft")
+_TOTAL = ("aggregate_rate", "rate")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Ratios of most over least protective setting: victim's gain, newcomer's time, total throughput (None: not told)."""
+
+    option: str
+    kind: str
+    gain: float | None
+    wait: float | None
+    total: float | None
+
+    @property
+    def flat(self) -> bool:
+        """Nothing moved: the option has no effect."""
+        told = [r for r in (self.gain, self.wait, self.total) if r is not None]
+        return bool(told) and all(1 / NOISE < r < NOISE for r in told)
+
+
+def _kind(option: str) -> str:
+    if option in INTERVAL_OPTIONS:
+        return "interval"
+    return "chunk" if option in CHUNK_OPTIONS else "other"
+
+
+def outcome(f: Facts) -> Outcome | None:
+    """The report's experiment, or None when it has none that is understood."""
+    series = f.series
+    if series is None:
+        return None
+    kind = _kind(series.option)
+    if kind == "other":
+        return None
+    # A chunk option of 0 means "no bound", so it protects least.
+    strength = [s if kind == "interval" else -(s or float("inf")) for s in series.settings]
+    most, least = strength.index(max(strength)), strength.index(min(strength))
+
+    def ratio(name: str) -> float | None:
+        values = f.numbers.get(name, [])
+        if len(values) != len(series.settings) or not values[least]:
+            return None
+        return values[most] / values[least]
+
+    gains = [r**sign for name, sign in _VICTIM if (r := ratio(name))]
+    waits = [r for name in _NEWCOMER if (r := ratio(name)) is not None]
+    totals = [r for name in _TOTAL if (r := ratio(name)) is not None]
+    if not (gains or waits or totals):
+        return None
+    pick = lambda found, best: best(found) if found else None  # noqa: E731
+    return Outcome(series.option, kind, pick(gains, max), pick(waits, max), pick(totals, min))
