@@ -38,7 +38,23 @@ class Derived:
 
 def _solo(f: Facts) -> float | None:
     rate, gap = f.high("solo_rate"), f.low("normal_gap")
-    return rate or (1 / gap if gap else None)
+    if rate or gap:
+        return rate or 1 / gap  # type: ignore[operator]
+    if f.series is None:
+        # One rate told twice, well and badly: the better one is the undisturbed one.
+        for name in ("overlap_rate", "generation_rate", "rate"):
+            if len(f.numbers.get(name, [])) >= 2:
+                return f.high(name)
+    return None
+
+
+def _overlap(f: Facts) -> float | None:
+    if f.has("overlap_rate"):
+        return f.low("overlap_rate")
+    for name in ("generation_rate", "rate"):
+        if len(f.numbers.get(name, [])) >= 2:
+            return f.low(name)
+    return None
 
 
 def _gap(f: Facts) -> float | None:
@@ -46,7 +62,7 @@ def _gap(f: Facts) -> float | None:
     if f.has("longest_gap"):
         return f.high("longest_gap")
     seen = [v for name in ("freeze", "seconds_per_token") if (v := f.high(name)) is not None]
-    rate = f.low("overlap_rate")
+    rate = _overlap(f)
     if not seen and rate:
         seen.append(1 / rate)
     return max(seen) if seen else None
@@ -54,7 +70,7 @@ def _gap(f: Facts) -> float | None:
 
 def derive(f: Facts) -> Derived:
     """Everything the rules compare; pure arithmetic on what was told."""
-    solo, overlap, gap, chunk = _solo(f), f.low("overlap_rate"), _gap(f), f.chunk
+    solo, overlap, gap, chunk = _solo(f), _overlap(f), _gap(f), f.chunk
     share = f.low("victim_share")
     if share is None and solo and overlap is not None:
         share = overlap / solo

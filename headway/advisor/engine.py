@@ -73,7 +73,9 @@ def parse_engine(text: str) -> Engine:
         schedule = "mixed"
     named = re.search(r"(?:sglang|vllm|llama\.?cpp|ollama)\D{0,12}?(v?\d+\.\d[\w.+-]*)", text, re.IGNORECASE)
     version = parse_version(named.group(1)) if named else None
-    if family == "vllm" and (version is not None and version < (0, 8) or re.search(r"\b0\.x\b|\bv0\b", text, re.IGNORECASE)):
-        # Up to 0.7 the V0 engine ran prefill batches before decodes unless chunked prefill was switched on.
-        schedule = None
+    if family == "vllm" and (
+        (version is not None and version < (0, 8)) or re.search(r"\b0\.x\b|\bv0\b", text, re.IGNORECASE)
+    ):
+        # V0 ran whole prefill batches first; from 0.4.2 on chunks could be switched on, and were on for long contexts.
+        schedule = "alternate" if version is not None and version < (0, 4, 2) else None
     return Engine(text, family, schedule, version, bool(_SPECULATIVE.search(text)), bool(_HYBRID.search(text)))

@@ -18,10 +18,15 @@ from headway.advisor.engine import Engine, parse_engine
 from headway.advisor.vocabulary import (
     CHUNK_OPTIONS,
     COMPILED_QUANTITIES,
-    COMPILED_SIGNALS,
-    INTERVAL_OPTIONS,
+    find_signal,
+    option_kind,
 )
 from headway.errors import UsageError
+
+#: Quantities that people write among the options: properties of the machine or of the workload.
+TOLD_IN_CONFIG = frozenset(
+    {"prefill_rate", "slots", "victims", "intruder_tokens", "newcomer_tokens", "cpu_cores", "client_timeout", "solo_rate", "models"}
+)
 
 _SCALE: dict[str, tuple[tuple[str, float], ...]] = {
     "s": ((r"_ms(_|$)|^ms_", 1e-3), (r"minutes|_mins?$", 60.0), (r"_us(_|$)", 1e-6)),
@@ -57,8 +62,11 @@ class Facts:
 
     def says(self, signal: str) -> str | None:
         """The words that carry a signal of the vocabulary, or None."""
-        found = COMPILED_SIGNALS[signal].search(self.words)
-        return found.group(0).strip() if found else None
+        return find_signal(signal, self.sentences)
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        return [part for part in re.split(r"[.;!?]\s+|\n", self.words) if part.strip()]
 
     def cite(self, *names: str) -> list[str]:
         """Evidence lines for the given quantities, as the report has them."""
@@ -69,15 +77,15 @@ class Facts:
         """Prefill tokens that one step may carry: the smallest positive setting that bounds it."""
         settings = [
             max(v)
-            for key in CHUNK_OPTIONS
-            if key in self.options and (v := [n for n in numeric(self.options[key]) if n > 0])
+            for key, value in self.options.items()
+            if option_kind(key) == "chunk" and (v := [n for n in numeric(value) if n > 0])
         ]
         return min(settings) if settings else None
 
     @cached_property
     def series(self) -> Series | None:
-        for key in (*INTERVAL_OPTIONS, *CHUNK_OPTIONS, *self.options):
-            values = numeric(self.options.get(key))
+        for key, value in self.options.items():
+            values = numeric(value)
             if len(values) >= 2 and len(set(values)) >= 2:
                 return Series(key, values)
         return None
@@ -144,15 +152,19 @@ def read_facts(report: Mapping[str, Any]) -> Facts:
             phrases.append(spoken)
         values = numeric(item)
         known = _quantity(key) if values and not isinstance(item, bool) else None
-        option = key in CHUNK_OPTIONS or key in INTERVAL_OPTIONS
-        if option or (group == "config"):
+        # An observation is never read from an option's name, and an option never from an observation's.
+        option = key in CHUNK_OPTIONS or (group == "config" and (known is None or known[0] not in TOLD_IN_CONFIG))
+        if option or (group == "config" and not known) or (known and known[0] == "slots"):
             facts.options[key] = item
         if known and not option:
             name, scale = known
-            if name not in facts.numbers:
+            if name in facts.numbers:
+                facts.numbers[name] += [value * scale for value in values]
+                facts.sources[name] += f", {key} = {_plain(item)}"
+            else:
                 facts.numbers[name] = [value * scale for value in values]
                 facts.sources[name] = f"{key} = {_plain(item)}"
-                continue
+            continue
         if not option and not spoken and group != "config":
             facts.unread.append(key)
     facts.words = ". ".join(phrases)

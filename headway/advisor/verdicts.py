@@ -86,9 +86,8 @@ def _no_slot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     calm = (d.share is not None and d.share >= UNDISTURBED) or f.high("freeze") == 0 or d.gap == 0
     if slots is not None and (slots == 1 or (live is not None and live >= slots)) and (calm or f.high("waiting")):
         return [*f.cite("slots", "victims", "running", "waiting", "freeze"), "no slot was free, so prefill and decode never met"]
-    if calm and (told := _quote(f, "one_slot")):
-        return told
-    return None
+    told = _quote(f, "one_after_another")
+    return [*told, *f.cite("slots")] if told and (calm or slots == 1) else None
 
 
 def _block(f: Facts) -> float | None:
@@ -141,11 +140,18 @@ def _inert(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if o is not None and not o.flat:
         return None
     known = inert_options(f.engine, f.options)
+    if o is not None and o.kind == "chunk" and not known:
+        return None
     if known and (_symptom(f, d) or f.says("no_effect")):
         return [f"{e.option} is set; {e.why} ({e.source})" for e in known] + f.cite("prefill_batches", "decode_batches", "overlap_rate", "longest_gap")
     if o is not None and o.flat:
         return [f"{o.option} was changed and nothing moved by more than {NOISE - 1:.0%}"]
     return _quote(f, "no_effect")
+
+
+def _inert_only(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """Nothing was measured, but the option that was meant to help is known to do nothing here."""
+    return [f"{e.option} is set; {e.why} ({e.source})" for e in inert_options(f.engine, f.options)] or None
 
 
 def _symptom(f: Facts, d: Derived) -> bool:
@@ -180,9 +186,13 @@ def _overshot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 
 def _tried(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """The report changed a setting and its victims were cured: the cause is what the setting bounds."""
-    if o is None or not o.gain or o.gain < CURED:
+    if o is None or not o.gain or o.gain < CURED or not (o.follows_size or _at_solo(d, o)):
         return None
     return [f"{o.option}: victims gained x {o.gain:.1f}, newcomer's time x {o.wait or 1:.2f}", *f.cite("overlap_rate", "longest_gap", "freeze", "ttft")]
+
+
+def _at_solo(d: Derived, o: Outcome) -> bool:
+    return bool(d.solo and o.best_rate and o.best_rate >= STARVED * d.solo)
 
 
 def _tried_alternate(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
@@ -221,14 +231,15 @@ def _behind(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     wait, size = f.high("newcomer_wait"), f.high("newcomer_tokens")
     if wait and size and size / wait < SLOWEST_PREFILL:
         return [*f.cite("newcomer_wait", "newcomer_tokens"), "a short prompt waits for work that is not its own"]
-    return _quote(f, "newcomer_starves") if f.engine.schedule == "mixed" and not f.says("slows_others") else None
+    told = _quote(f, "queued_behind")
+    return [*told, *f.cite("newcomer_wait")] if told else None
 
 
 def _costly_mix(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if d.excess is not None and d.excess > EXCESS_LIMIT:
         return [*f.cite("ttft", "ttft_alone", "solo_rate", "overlap_rate"), f"(T/T0)(1-f) = {d.excess:.2f}, above {EXCESS_LIMIT}"]
-    if o and o.kind == "chunk" and o.gain is not None and o.gain < NOISE and (o.wait or 1) >= NOISE:
-        return [f"{o.option}: smaller chunks gave the victims x {o.gain:.2f} and cost the newcomer x {o.wait or 1:.2f}"]
+    if o and o.kind == "chunk" and o.gain is not None and not (o.follows_size or _at_solo(d, o)):
+        return [f"{o.option}: a chunk {o.span:.0f} times smaller gave the victims only x {o.gain:.2f}"]
     if f.says("small_prefills") and (d.share is None or d.share < STARVED):
         return [*(_quote(f, "small_prefills") or []), *f.cite("rate", "overlap_rate"), "the count of interruptions costs, not their size"]
     return _quote(f, "mixed_is_costly")
@@ -312,5 +323,6 @@ RULES: tuple[Rule, ...] = (
     Rule("told-chunk", "chunk-arithmetic", _told_chunk, "https://github.com/ggml-org/llama.cpp/issues/4216"),
     Rule("mixed-engine", "chunk-arithmetic", _known_mixed, "gap = a + e + b chunk"),
     Rule("self-made-overlap", "chunk-arithmetic", _self_made, "one client, two requests, one engine"),
+    Rule("inert-only", "no-op-option", _inert_only, "inert.py"),
     Rule("resend-told", "resend", _resend_told, "the client's limit"),
 )  # fmt: skip

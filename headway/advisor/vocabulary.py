@@ -16,13 +16,13 @@ _NOT_SPEED = r"hit|accept|request_rate"
 QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     # what the cache and the memory did
     ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?$|cache_hit", r"tokens"),
-    ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused_tokens|hit_tokens|n_past$", ""),
-    ("preemptions", "count", r"preempt|evicti?on|retract|swapped_out", r"interval|tokens"),
+    ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cache_read\w*|^hits$|^cached$", ""),
+    ("preemptions", "count", r"preempt|evicti?on|retract|swapped_out|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
     # resending clients
-    ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|identical_requests", ""),
+    ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|(identical|same)_(requests|prompts)|times_sent", ""),
     ("client_timeout", "s", r"(client|read|idle|silence|request|agent).*(timeout|limit)|timeout", r"count"),
-    ("answer_after", "s", r"answer(ed)?_after|response_after|reply_after", ""),
+    ("answer_after", "s", r"(answer|response|repl\w+|abort\w*)_after", ""),
     # the host
     ("cpu_cores", "count", r"cpu_?(cores?|count|limit|s)$|vcpus?$|^cores$", r"pct|util"),
     ("cpu_usage", "ratio", r"cpu.*(pct|util|usage|percent|load|steal)", r"kv"),
@@ -40,12 +40,13 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("stalls", "count", r"^stalls$|stall_count", ""),
     # rates
     ("victim_share", "ratio", r"share|fraction_kept|retained", ""),
+    ("overlap_rate", "rate", rf"{RATE}.*(during|beside|while|under|with|next_to|overlap)|(overlap|during|beside|while)\w*_{RATE}", r"aggregate|total|" + _NOT_SPEED),
     ("prefill_rate", "rate", rf"(prefill|pp).*{RATE}|^pp(_tps)?$", r"prompt|" + _NOT_SPEED),
-    ("prompt_rate", "rate", rf"prompt.*{RATE}|input.*{RATE}", _NOT_SPEED),
+    ("prompt_rate", "rate", rf"prompt.*{RATE}|input.*{RATE}", r"tokens$|" + _NOT_SPEED),
     ("lane_max", "rate", rf"(lane|stream|request|slot)?.*{RATE}.*(max|fast\w*|best|high\w*)$|(max|fast\w*|best)_.*{RATE}", _NOT_SPEED),
     ("lane_min", "rate", rf"(lane|stream|slot|client|slow\w*)\w*_{RATE}.*min$|slow(est)?_.*{RATE}", r"overlap|" + _NOT_SPEED),
-    ("solo_rate", "rate", rf"(solo|alone|single|base\w*|idle|normal\w*|before|healthy|expected|isolated|unloaded|quiet|after|usual|clean).*{RATE}|{RATE}.*(solo|alone|single|base\w*|idle|normal|before|healthy|expected|after|usual)", _NOT_SPEED),
-    ("overlap_rate", "rate", rf"(overlap|during|beside|concurrent|worst|while|under|contend|stall|victim|degrad|mixed|with_|per_request|per_user|per_stream|each|decode|min|stream|loaded|slow).*{RATE}|{RATE}.*(overlap|during|beside|concurrent|worst|while|under|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
+    ("solo_rate", "rate", rf"(solo|alone|single|base\w*|idle|normal\w*|before|healthy|expected|isolated|unloaded|quiet|after|usual|clean|recovered).*{RATE}|{RATE}.*(solo|alone|single|base\w*|idle|normal|before|healthy|expected|after|usual)", r"during|with|" + _NOT_SPEED),
+    ("overlap_rate", "rate", rf"(concurrent|worst|contend|stall|victim|degrad|mixed|with|per_request|per_user|per_stream|each|decode|min|stream|loaded|slow)\w*_{RATE}|{RATE}.*(concurrent|worst|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
     ("aggregate_rate", "rate", rf"(aggregate|total|sum|overall|output|system).*{RATE}|{RATE}.*(total|aggregate)", _NOT_SPEED),
     ("generation_rate", "rate", rf"(gen|generation|tg|eval)\w*_{RATE}", _NOT_SPEED),
     ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
@@ -68,7 +69,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("slower", "ratio", r"slow(er|down)|factor|times_slower", ""),
 )  # fmt: skip
 
-#: Options that bound the prefill tokens of one step.
+#: Options that bound the prefill tokens of one step, by name; others are known by CHUNK_LIKE.
 CHUNK_OPTIONS: tuple[str, ...] = (
     "long_prefill_token_threshold",
     "chunked_prefill_size",
@@ -89,62 +90,108 @@ CHUNK_OPTIONS: tuple[str, ...] = (
     "quanta",
 )
 
-#: Options that put decode-only time between chunks; larger protects decodes more.
-INTERVAL_OPTIONS: tuple[str, ...] = (
-    "prefill_schedule_interval",
-    "prefill_decode_interval",
-    "decode_priority_cadence",
-    "decode_interleave_decode_steps",
-    "decode_steps_between",
-    "prefill_delayer",
-    "hold",
-    "interval",
-    "cadence",
-    "pace_steps",
-)
+#: Option names of engines and forks that are not listed: what they bound shows in the name.
+CHUNK_LIKE = re.compile(r"chunk|batched_tokens|token_threshold|ubatch|n_batch|prefill_(cap|tokens|size|budget)|quantum")
 
-SIGNALS: dict[str, str] = {
-    "corrupt": r"corrupt|garbage|gibberish|garbled|nonsens|wrong (text|tokens?|outputs?|answers?)|"
-    r"((text|outputs?|tokens?|answers?)\b.{0,40}\b(change[sd]?|differ(s|ent)?|diverge[sd]?))|mismatch|not (bit.?)?identical|"
-    r"mixed[- ]up (text|answers?)|leaks? (into|between)|!!!!",
-    "resend": r"re-?sen[dt]|\bretr(y|ies|ied)\b|same (prompt|request) (again|queued|twice|four)|duplicat|silence limit|"
-    r"(client|read|idle|request|stream|sdk|proxy|agent)\S* ?(side )?time.?outs?|times? out|timed out|gives? up|disconnects? and",
-    "preempted": r"preempt|evict(ed|ion)|retract|(kv|cache)\S* (is |was |gets? )?(full|exhaust|pressure)|out of kv|recomputed?\b|"
-    r"not enough (kv|memory|blocks)|kv\S* (usage|cache)?.{0,12}(100|9[5-9])(\.\d)? ?%",
-    "cache_missed": r"\b(no|0(\.0)? ?%|zero|never any) (prefix )?(cache )?(hits?|reuse)|cache (never|does not|doesn.t|not) (hit|reus)|"
-    r"hit[- ]?rate.{0,12}\b0(\.0)? ?%|re-?process(es|ed|ing)? (the )?(whole|full|entire|all)|full prompt re-?process|"
-    r"re-?(prefill|process|comput|evaluat)\w* .{0,30}(every|each|from scratch|whole|entire)|(every|each) (turn|request|message|call)"
-    r".{0,40}(cold|full|whole|scratch|entire)|cold prefill|cache (is )?(invalidated|discarded|cleared|lost)|prefix (changes|differs|is different)",
-    "host": r"swap(ping|ped)? (in|to|memory|space|partition|file)|\bin swap\b|page[- ]?(cache|faults?)|"
-    r"cpu (load|bound|steal|starv\w*|contention|throttl\w*|limit|quota|cores?|at 100|usage|pinned)|few(er)? cores|\b[12] cpus?\b|\b[12] cpu cores|"
-    r"another (job|process|build|container|program)|\bother (jobs?|process\w*)\b|nois(y|e) neighbou?r|event[- ]loop|\bgil\b|host (cpu|memory|load|process)|"
-    r"out of (ram|host memory)|oom[- ]kill|tokeni[sz](er|ation) (blocks|on|takes)|front[- ]?end (process )?(blocks|starv|busy)|numa",
-    "protects_decodes": r"(decode|stream|token)s?[- ](debt|first|priorit\w+|protect\w*)|debt|prefill (gate|is gated|throttl\w*|held|hold|defer\w*|delay\w*)|"
-    r"(gate|hold|throttl\w*|defer\w*|delay\w*|protect\w*|prioriti[sz]\w*)\b.{0,30}(prefill|decode|running|newcomer|new request)",
-    "newcomer_starves": r"(newcomer|new (request|prompt|user|session)|short (request|prompt)|second (request|user)|queued|waiting|incoming)\S*.{0,60}"
-    r"(starv|never|nothing|forever|waits?\b|stuck|not (admitted|started|scheduled)|minutes)|prefills? (starv|never|wait|not admitted)|"
-    r"ttft (explode|grow|climb|unbounded)",
-    "unfair": r"one (stream|request|lane|client|session)?.{0,16}(served|runs?|progress\w*|gets).{0,40}(starv|others?|rest|nothing|wait)|starved|unfair|"
-    r"head[- ]of[- ]line|behind (a|the|one) (long|big|huge|large)?\s?(prefill|prompt|request)|\block\b|some (streams|requests|lanes) .{0,20}(zero|no tokens|starv)",
-    "no_effect": r"no (visible |measurable )?(effect|influence|impact|difference|change)|no-?op\b|does(n.t| not) (do anything|help|change|apply|work)|"
-    r"do(es)? nothing|\bignored\b|silently|not (enforced|honou?red|respected|implemented|wired|applied)|never (read|used|applied)|has no",
-    "mixed_is_costly": r"mixed (step|batch)\w*.{0,60}(cost|slow|expens|fixed|kernel|eager|fall|worse|slower)|"
-    r"(loses?|lost|without|no|falls? (off|out of)) (the )?(full )?cuda ?graphs?|fragment|(small(er)?|tiny|shrinking|lower\w*) (chunk|prefill|batch)\w* "
-    r"(do(es)? not|don.t|did not|didn.t|make it worse|no) ?(help)?|regardless of (the )?(chunk|prompt|prefill)|falls? back to eager|eager (for|when|in) mixed|"
-    r"fixed (cost|overhead)|per[- ](prefill|chunk|interruption) overhead|interrupt|prefill kernel (for|on) decode",
-    "whole_prefill": r"(whole|entire|full) prefill|until (the |its |that )?(prefill|prompt|processing)\w* .{0,20}(done|finish|complete|over|ends?)|"
-    r"prefill(s|ing)?.{0,30}(block|monopoli|stop|first|precede|halt|exclusive)\w*|no decode (step|batch|token)|stops? decod|decod\w+ (stops?|halts?|pauses?)",
-    "follows_chunk": r"(depends on|proportional to|scales with|follows|grows with|as long as|equal to|set by) (the |its )?(prefill )?(batch|chunk|step|n_batch|max_num)",
-    "simultaneous": r"at the same time|simultaneous|(two|both|several) requests (at once|together)|two at once|title (gen|request)|asks? for a title|"
-    r"background (request|task)|in parallel with (the|its)",
-    "slows_others": r"(slow|freez|froze|stall|block|pause|starv|stop|degrad|hang|drop|stutter|halt)\w*.{0,60}(other|all|every|stream|generation|decod|user|slot|session|answer|running)|"
-    r"(other|all|every|stream|generation|decod|user|slot|session|answer|running)\w*.{0,60}(slow|freez|froze|stall|block|pause|starv|stop|hang|drop|stutter|halt)",
-    "only_decodes": r"no (prefill|prompt)\w*|both (are )?decoding|all (are )?decoding|only decod|pure decode|decode[- ]only|without (any )?prefill",
-    "small_prefills": r"small (backfill )?prefills?|prefill tokens small|prefill small|short prefills",
-    "one_slot": r"(one|single) slot|no free slot|queued until|ran one after|sequential\w*|never ran together|max.?num.?seqs.{0,4}1\b|batch (size|limit) 1\b|-np 1\b|parallel 1\b",
+#: Options that put decode-only time between chunks; a larger value protects decodes more.
+INTERVAL_LIKE = re.compile(r"interval|cadence|decode_steps|delay|pace|debt|hold_|_hold$|suspend|decode_threshold|interleave")
+
+
+def option_kind(name: str) -> str | None:
+    """"chunk", "interval" or None: what an option bounds."""
+    if INTERVAL_LIKE.search(name):
+        return "interval"
+    return "chunk" if name in CHUNK_OPTIONS or CHUNK_LIKE.search(name) else None
+
+
+#: A statement is there when all patterns of one alternative occur in one sentence.
+SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "corrupt": (
+        (r"corrupt|garbage|gibberish|garbled|nonsens|unprintable|unreadable|poison|mojibake|word salad|wrong alphabet|!!!!",),
+        (r"\b(wrong|incorrect|diverges?|differs?|mismatch\w*|loops?|mixed[- ]up|broken|leaks?)\b", r"\b(text|outputs?|answers?|facts?|characters?|words?|completions?|tokens?)\b"),
+        (r"\b(text|answers?|outputs?)\b( of [\w ]{1,20})? (changes?|is different|differs?)",),
+    ),
+    "resend": (
+        (r"re-?sen[dt]\w*|\bretr(y|ies|ied|ying)\b|re-?submit\w*|duplicat\w*|(sent|added|queued|posted|submitted) (again|twice|once more)", r"time.?outs?|timed? out|times out|gives? up|abort\w*|cancel\w*|disconnect\w*|silen\w*|limit|client|same|copies|again"),
+        (r"same (prompt|request|body)|identical (prompt|request)s?", r"time.?outs?|gives? up|abort\w*|disconnect\w*|silen\w*"),
+        (r"silence limit|(client|sdk|proxy)\S* time.?out",),
+    ),
+    "preempted": (
+        (r"preempt\w*|evict\w*|retract\w*|swapped out", r"\bkv\b|memory|pool|blocks?|cache|recomput\w*|(prefill|comput)ed again|requests are"),
+        (r"\bkv\b.{0,20}(runs? out|ran out|full|exhaust\w*|pressure|9[5-9](\.\d)? ?%|100 ?%)",),
+        (r"out of (kv|blocks)",),
+    ),
+    "cache_missed": (
+        (r"cache|prefix\w*|hit", r"\bmiss(es|ed|ing)?\b|never (hits?|reused?)|no (hits?|reuse)|not (hit|reused?)|\b0(\.0)? ?%|zero hits?|invalidat\w*|discard\w*"),
+        (r"prompt|conversation|context|prefix\w*|history|turn|everything", r"re-?(prefill|process|evaluat|read)\w*|(prefilled|processed|computed|evaluated) (again|anew|from scratch)|from scratch", r"each|every|whole|entire|full|identical|same|always"),
+        (r"(each|every) (turn|request|message|call)", r"cold|whole|full|entire", r"prompt|prefill|conversation|context"),
+    ),
+    "host": (
+        (r"\bv?cpus?\b|\bcores?\b|event[- ]loop|\bgil\b|host|\bswap\w*|page[- ]?(cache|faults?)|\bram\b|numa|python process|nvme|disk", r"compet\w*|block\w*|starv\w*|slow\w*|faster|bound|bottleneck|conten\w*|throttl\w*|steal|other|another|pressure|idle|saturat\w*|100 ?%|pinned|upgrad\w*|limit\w*|full|few\w*|doubled|container|in use|misses|out of"),
+        (r"nois(y|e) neighbou?r|oom[- ]kill",),
+    ),
+    "protects_decodes": (
+        (r"decod\w*|running|stream\w*|generation", r"debt|priorit\w*|protect\w*|first|gate|hold|held|throttl\w*|defer\w*|delay\w*|suspend\w*|load stays|busy"),
+        (r"prefill|admission|newcomer", r"gate|held|hold|throttl\w*|defer\w*|delay\w*|suspend\w*|debt"),
+    ),
+    "newcomer_starves": (
+        (r"newcomers?|new (requests?|prompts?|users?|sessions?)|short (requests?|prompts?)|second (request|user)|admission|prefills?\b|incoming", r"starv\w*|never|forever|without (a )?(bound|limit)|unbounded|stays? queued|not (admitted|started|scheduled|resum\w*)|closed|closes|suspended|for minutes|queued until"),
+    ),
+    "queued_behind": (
+        (r"short|waiting|queued|pending|newcomers?|new requests?|other requests?|ttft|first token|follow-?up|(request|sequence|prompt)s? (that comes? in|behind)", r"\b(long|huge|massive|big|large|entire|whole|one)\b[\w -]{0,40}(prefill|prompt|request|one\b)", r"wait\w*|stuck|stall\w*|starv\w*|hang\w*|pending|block\w*|nothing|behind"),
+        (r"head[- ]of[- ]line",),
+    ),
+    "unfair": (
+        (r"\b(one|some|a single)\b[\w ]{0,24}(served|progress\w*|runs?|gets)", r"starv\w*|others?|rest|nothing|wait\w*"),
+        (r"starved|unfair\w*",),
+        (r"\block\b",),
+    ),
+    "no_effect": (
+        (r"no (visible |measurable |real )?(effect|influence|impact|difference)|no-?op\b|does(n.t| not) (do anything|help|apply|work)|do(es)? nothing|\bignored\b|silently|not (enforced|honou?red|respected|implemented|wired|applied)|never (read|used|applied|enforced)",),
+        (r"whatever (is|was) (set|configured)|regardless of (the )?(setting|option|value|flag)|as (slow|bad|long) as (without|before)|same (with and|as) without",),
+    ),
+    "mixed_is_costly": (
+        (r"\bmix(ed|es|ing)?\b|prefill[- ](containing|carrying)|contain\w* prefill|carr(y|ies) prefill|prefill kernel", r"eager\w*|cuda ?graphs?|graphs?\b|fixed|overhead|kernel|extra|attention cost|expensive|cost\w*"),
+        (r"(small\w*|tiny|lower\w*|shrinking|cap\w*|chunk size|size of the (chunk|prefill))\b[\w ,-]{0,60}(do(es)? not|don.t|did not|didn.t|doesn.t|never|hardly|no longer) (help|bound|matter|reduce|change)",),
+        (r"fragment\w*|interrupt\w*", r"prefills?"),
+        (r"(cost|overhead) (for each|per|of each|a) (step|chunk|prefill|interruption|iteration)",),
+    ),
+    "whole_prefill": (
+        (r"until|whole|entire|duration|before", r"(prefill|prompt)\w*.{0,50}(done|finish\w*|complet\w*|over\b|ends?|processed|through)|(whole|entire) prefill"),
+        (r"decod\w+|generation|stream\w*|tokens?", r"stop\w*|nothing|halt\w*|pause\w*|block\w*|no (decode )?(step|token)s?|freez\w*|frozen", r"prefill\w*|prompt"),
+    ),
+    "follows_chunk": (
+        (r"depends? on|proportional|scales with|follows|grows with|set by|shorter with|reduced by|smaller with", r"batch|chunk|n_batch|budget|batched"),
+    ),
+    "simultaneous": (
+        (r"at the same time|simultaneous\w*|at once|together|concurrently|in parallel", r"two|both|title|second|several|also|background|asks|sends"),
+    ),
+    "slows_others": (
+        (r"slow\w*|freez\w*|froze\w*|stall\w*|block\w*|paus\w*|starv\w*|stop\w*|degrad\w*|hang\w*|drop\w*|stutter\w*|halt\w*|collaps\w*|no progress", r"others?|all|every\w*|stream\w*|generation\w*|decod\w*|users?|slots?|sessions?|answers?|running|lane"),
+    ),
+    "only_decodes": (
+        (r"no (prefill|prompt)\w*( is| are| was)?|(both|all)( are| were)? decoding|decod\w* only|only decod\w*|pure decod\w*|decode-only phase|already prefilled|without (any )?prefill",),
+    ),
+    "small_prefills": ((r"small (backfill )?prefills?|prefill tokens small|prefills? (is|are) small|short prefills",),),
+    "one_after_another": (
+        (r"one after (another|the other)|sequential\w*|serial(ly|ised|ized)|waits? (until|for) the (first|other)|queued until|never (ran|run) together|no free slot|one at a time",),
+    ),
+}  # fmt: skip
+
+_COMPILED = {
+    name: tuple(tuple(re.compile(part, re.IGNORECASE) for part in parts) for parts in alternatives)
+    for name, alternatives in SIGNALS.items()
 }
-
-COMPILED_SIGNALS = {name: re.compile(pattern, re.IGNORECASE | re.DOTALL) for name, pattern in SIGNALS.items()}
 COMPILED_QUANTITIES = tuple(
     (name, dimension, re.compile(yes), re.compile(no) if no else None) for name, dimension, yes, no in QUANTITIES
 )
+
+
+def find_signal(name: str, sentences: list[str]) -> str | None:
+    """The words of the first sentence that carries the statement, or None."""
+    for sentence in sentences:
+        for parts in _COMPILED[name]:
+            found = [part.search(sentence) for part in parts]
+            if all(found):
+                return ", ".join(dict.fromkeys(hit.group(0).strip() for hit in found if hit))
+    return None
