@@ -73,6 +73,8 @@ def parse_engine(text: str) -> Engine:
         schedule = "mixed"
     named = re.search(r"(?:sglang|vllm|llama\.?cpp|ollama)\D{0,12}?(v?\d+\.\d[\w.+-]*)", text, re.IGNORECASE)
     version = parse_version(named.group(1)) if named else None
+    if version is None and family == "vllm" and (number := re.search(r"(?<![\w.])v?0\.\d{1,2}(\.\d+)*", text)):
+        version = parse_version(number.group(0))
     if family == "vllm" and (
         (version is not None and version < (0, 8)) or re.search(r"\b0\.x\b|\bv0\b", text, re.IGNORECASE)
     ):

@@ -19,7 +19,7 @@ CURED = 1.5
 #: Part of the ratio of two chunk sizes that must show in the gap; the rest is the decode step itself.
 FOLLOWS = 0.35
 
-_VICTIM = (("overlap_rate", 1), ("lane_min", 1), ("generation_rate", 1), ("longest_gap", -1), ("freeze", -1), ("seconds_per_token", -1), ("itl", -1), ("p99_gap", -1))  # fmt: skip
+_VICTIM = (("overlap_rate", 1), ("lane_min", 1), ("generation_rate", 1), ("longest_gap", -1), ("freeze", -1), ("seconds_per_token", -1), ("itl", -1), ("normal_gap", -1), ("p99_gap", -1))  # fmt: skip
 _NEWCOMER = ("newcomer_wait", "ttft")
 _TOTAL = ("aggregate_rate", "rate")
 

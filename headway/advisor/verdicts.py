@@ -69,6 +69,8 @@ def _preempted(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 
 def _cache_missed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     rate, cached, prompt = f.high("hit_rate"), f.high("cached_tokens"), f.high("intruder_tokens")
+    if d.share is not None and d.share < STARVED:
+        return None  # a cold prompt is why the prefill is long, not why the stream beside it stands still
     if rate is not None and rate > 1:
         rate /= 100
     told = _quote(f, "cache_missed")

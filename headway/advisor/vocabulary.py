@@ -187,11 +187,18 @@ COMPILED_QUANTITIES = tuple(
 )
 
 
+#: Statements that a report also makes to rule a cause out ("no preemptions", "without CPU load").
+_DENIABLE = frozenset({"corrupt", "resend", "preempted", "host", "unfair", "mixed_is_costly"})
+_DENIAL = re.compile(r"\b(no|zero|without|not|never|nor|neither|0)\s+([\w/-]+\s+){0,2}$", re.IGNORECASE)
+
+
 def find_signal(name: str, sentences: list[str]) -> str | None:
     """The words of the first sentence that carries the statement, or None."""
     for sentence in sentences:
         for parts in _COMPILED[name]:
             found = [part.search(sentence) for part in parts]
+            if found[0] and name in _DENIABLE and _DENIAL.search(sentence[: found[0].start()]):
+                continue
             if all(found):
                 return ", ".join(dict.fromkeys(hit.group(0).strip() for hit in found if hit))
     return None
