@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from headway.advisor.facts import Facts
 from headway.advisor.model import StepModel, excess
 
-#: A prefill below this many tokens a second is not a prefill that runs: one step of a chunk does not last that long even on
+#: A prefill below this many tokens a second is not a prefill that runs: one step of a chunk does not last
+#: that long even on
 #: a laptop (public reports: 60 tokens/s for a large model on a CPU up to 40,000 on a server GPU).
 SLOWEST_PREFILL = 60.0
 FASTEST_PREFILL = 100_000.0
@@ -75,7 +76,12 @@ def derive(f: Facts) -> Derived:
     if share is None and solo and overlap is not None:
         share = overlap / solo
     prompt, alone, ttft = f.high("intruder_tokens"), f.low("ttft_alone"), f.high("ttft")
-    prefill_rate = f.high("prefill_rate") or (prompt / alone if prompt and alone else None) or f.high("prompt_rate") or None
+    prefill_rate = (
+        f.high("prefill_rate")
+        or (prompt / alone if prompt and alone else None)
+        or f.high("prompt_rate")
+        or None
+    )
     step = f.high("step_time") or (chunk / prefill_rate if chunk and prefill_rate else None)
     implied = None
     if chunk and gap:

@@ -1,7 +1,7 @@
 """Facts in, a verdict out: the pure core of `headway diagnose`.
 
-Nothing is guessed: when no rule of verdicts.py is proved the verdict is "undetermined", `measure` says which numbers would
-decide, and `likely` names the cause that the engine's schedule suggests, if any.
+Nothing is guessed: when no rule of verdicts.py is proved the verdict is "undetermined", `measure` says
+which numbers would decide, and `likely` names the cause that the engine's schedule suggests, if any.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from headway.advisor.verdicts import ONE_STEP, RULES
 SCHEMA = "headway.diagnose/1"
 UNDETERMINED = "undetermined"
 
-#: What to measure when the facts do not decide: (already known if any of these quantities is there, the measurement).
+#: What to measure when the facts do not decide: (already known if any of these quantities is there, the
+#: measurement).
 MEASURES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("solo_rate", "normal_gap"), "solo rate: tokens/s of one stream with nothing else running"),
     (
@@ -27,9 +28,15 @@ MEASURES: tuple[tuple[tuple[str, ...], str], ...] = (
         "rate and longest gap of a running stream from the newcomer's submission to its first token",
     ),
     (("CHUNK",), "prefill tokens a step: --max-num-batched-tokens, --chunked-prefill-size or -b"),
-    (("ttft_alone", "prefill_rate", "prompt_rate"), "the long prompt alone: its uncached tokens and time to first token (3 runs)"),
+    (
+        ("ttft_alone", "prefill_rate", "prompt_rate"),
+        "the long prompt alone: its uncached tokens and time to first token (3 runs)",
+    ),
     (("preemptions", "kv_usage"), "vllm:num_preemptions_total and KV usage before and after"),
-    (("hit_rate", "cached_tokens"), "prefix cache hits of the second turn (prefix_cache_hits_total, cached_tokens)"),
+    (
+        ("hit_rate", "cached_tokens"),
+        "prefix cache hits of the second turn (prefix_cache_hits_total, cached_tokens)",
+    ),
     (("VERSION",), "the engine's version and start options"),
 )
 
@@ -108,8 +115,10 @@ def _contradictions(f: Facts, d: Derived) -> list[str]:
     if d.gap and d.prefill_rate and f.chunk and d.gap * d.prefill_rate < f.chunk / (2 * ONE_STEP):
         fit = d.gap * d.prefill_rate
         found.append(
-            f"in a gap of {d.gap:.3g} s at {d.prefill_rate:.0f} tokens/s only {fit:.0f} tokens fit, but a step may carry {f.chunk:.0f}"
+            f"in a gap of {d.gap:.3g} s at {d.prefill_rate:.0f} tokens/s only {fit:.0f} tokens fit, but a step may carry {f.chunk:.0f}"  # noqa: E501
         )
     if d.excess is not None and d.excess < 0.8:
-        found.append(f"(T/T0)(1-f) = {d.excess:.2f} is below 1: the two did not share the engine for the whole time")
+        found.append(
+            f"(T/T0)(1-f) = {d.excess:.2f} is below 1: the two did not share the engine for the whole time"
+        )
     return found

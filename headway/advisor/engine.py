@@ -1,8 +1,10 @@
 """Which engine a report speaks of, and how that engine shares a step between prefill and decode.
 
 `schedule` is the one trait that verdicts rest on:
-- "mixed": decodes ride in the step that carries a prefill chunk, so a stream gets one token a step (vLLM V1, llama.cpp);
-- "alternate": a batch is prefill or decode, prefill first, so decoding stops until the prefill is through (SGLang, MLX);
+- "mixed": decodes ride in the step that carries a prefill chunk, so a stream gets one token a step (vLLM
+  V1, llama.cpp);
+- "alternate": a batch is prefill or decode, prefill first, so decoding stops until the prefill is through
+  (SGLang, MLX);
 - None: not known, or it depends on the version.
 """
 
@@ -28,7 +30,12 @@ FAMILIES: tuple[tuple[str, str, str | None, str], ...] = (
         "alternate",
         "https://github.com/ml-explore/mlx-lm",
     ),
-    (r"\btgi\b|text-generation-inference", "tgi", "alternate", "https://huggingface.co/docs/text-generation-inference"),
+    (
+        r"\btgi\b|text-generation-inference",
+        "tgi",
+        "alternate",
+        "https://huggingface.co/docs/text-generation-inference",
+    ),
     (r"vllm|aphrodite", "vllm", "mixed", "https://docs.vllm.ai (chunked prefill)"),
     (
         r"llama[._-]?cpp|llama-server|ollama|koboldcpp|llamafile|lm ?studio",
@@ -36,12 +43,18 @@ FAMILIES: tuple[tuple[str, str, str | None, str], ...] = (
         "mixed",
         "https://github.com/ggml-org/llama.cpp/issues/4216",
     ),
-    (r"tensorrt[- ]?llm|trt-?llm", "tensorrt-llm", "mixed", "https://nvidia.github.io/TensorRT-LLM (in-flight batching)"),
+    (
+        r"tensorrt[- ]?llm|trt-?llm",
+        "tensorrt-llm",
+        "mixed",
+        "https://nvidia.github.io/TensorRT-LLM (in-flight batching)",
+    ),
 )
 
 _SPECULATIVE = re.compile(r"\bspec(ulative|\b)|\bmtp\b|eagle|draft|dflash|medusa|nextn", re.IGNORECASE)
 _HYBRID = re.compile(
-    r"hybrid|mamba|\bgdn\b|gated delta|align mode|qwen3\.[5-8]|qwen3-next|nemotron-h|kimi-linear", re.IGNORECASE
+    r"hybrid|mamba|\bgdn\b|gated delta|align mode|qwen3\.[5-8]|qwen3-next|nemotron-h|kimi-linear",
+    re.IGNORECASE,
 )
 
 
@@ -69,15 +82,26 @@ def parse_engine(text: str) -> Engine:
         if re.search(pattern, text, re.IGNORECASE):
             family, schedule = name, how
             break
-    if family == "other" and schedule is None and re.search(r"quant[au]|chunked|interleav", text, re.IGNORECASE):
+    if (
+        family == "other"
+        and schedule is None
+        and re.search(r"quant[au]|chunked|interleav", text, re.IGNORECASE)
+    ):
         schedule = "mixed"
     named = re.search(r"(?:sglang|vllm|llama\.?cpp|ollama)\D{0,12}?(v?\d+\.\d[\w.+-]*)", text, re.IGNORECASE)
     version = parse_version(named.group(1)) if named else None
-    if version is None and family == "vllm" and (number := re.search(r"(?<![\w.])v?0\.\d{1,2}(\.\d+)*", text)):
+    if (
+        version is None
+        and family == "vllm"
+        and (number := re.search(r"(?<![\w.])v?0\.\d{1,2}(\.\d+)*", text))
+    ):
         version = parse_version(number.group(0))
     if family == "vllm" and (
         (version is not None and version < (0, 8)) or re.search(r"\b0\.x\b|\bv0\b", text, re.IGNORECASE)
     ):
-        # V0 ran whole prefill batches first; from 0.4.2 on chunks could be switched on, and were on for long contexts.
+        # V0 ran whole prefill batches first; from 0.4.2 on chunks could be switched on, and were on for
+        # long contexts.
         schedule = "alternate" if version is not None and version < (0, 4, 2) else None
-    return Engine(text, family, schedule, version, bool(_SPECULATIVE.search(text)), bool(_HYBRID.search(text)))
+    return Engine(
+        text, family, schedule, version, bool(_SPECULATIVE.search(text)), bool(_HYBRID.search(text))
+    )

@@ -1,9 +1,9 @@
 """What was told, in the project's names and units: the input of every verdict.
 
-`read_facts` takes a JSON object {"engine": text, "given": {"config": {..}, "observed": {..}}} (the two groups may be
-missing, fields may stand at the top) and fills `numbers` (name -> values; seconds, tokens, tokens a second), `options`
-(engine options as they were set) and `words` (all free text). Nothing is guessed here: a field that the vocabulary does
-not know is kept in `unread` and reported.
+`read_facts` takes a JSON object {"engine": text, "given": {"config": {..}, "observed": {..}}} (the two
+groups may be missing, fields may stand at the top) and fills `numbers` (name -> values; seconds, tokens,
+tokens a second), `options` (engine options as they were set) and `words` (all free text). Nothing is
+guessed here: a field that the vocabulary does not know is kept in `unread` and reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ from headway.errors import UsageError
 
 #: Quantities that people write among the options: properties of the machine or of the workload.
 TOLD_IN_CONFIG = frozenset(
-    {"prefill_rate", "slots", "victims", "intruder_tokens", "newcomer_tokens", "cpu_cores", "client_timeout", "solo_rate", "models"}
+    {
+        "prefill_rate",
+        "slots",
+        "victims",
+        "intruder_tokens",
+        "newcomer_tokens",
+        "cpu_cores",
+        "client_timeout",
+        "solo_rate",
+        "models",
+    }
 )
 
 _SCALE: dict[str, tuple[tuple[str, float], ...]] = {
@@ -153,7 +163,9 @@ def read_facts(report: Mapping[str, Any]) -> Facts:
         values = numeric(item)
         known = _quantity(key) if values and not isinstance(item, bool) else None
         # An observation is never read from an option's name, and an option never from an observation's.
-        option = key in CHUNK_OPTIONS or (group == "config" and (known is None or known[0] not in TOLD_IN_CONFIG))
+        option = key in CHUNK_OPTIONS or (
+            group == "config" and (known is None or known[0] not in TOLD_IN_CONFIG)
+        )
         if option or (group == "config" and not known) or (known and known[0] == "slots"):
             facts.options[key] = item
         if known and not option:

@@ -1,7 +1,10 @@
 """Options that people set against this problem and that do nothing, by engine and version.
 
-One table for both commands: lint names them before the start, diagnose when the symptom is there all the same.
+One table for both commands: lint names them before the start, diagnose when the symptom is there all the
+same.
 """
+
+# ruff: noqa: E501  (one row of a table a line)
 
 from __future__ import annotations
 
@@ -91,7 +94,12 @@ def inert_options(engine: Engine, options: Mapping[str, Any]) -> list[Inert]:
     found = []
     for entry in INERT:
         set_to = options.get(entry.option)
-        if set_to is None or set_to is False or entry.family != engine.family or not entry.versions.holds(engine.version):
+        if (
+            set_to is None
+            or set_to is False
+            or entry.family != engine.family
+            or not entry.versions.holds(engine.version)
+        ):
             continue
         if entry.value is not None:
             fits = str(set_to).lower() == entry.value

@@ -1,9 +1,10 @@
 """The step-time model, as far as advice needs it.
 
-A step with p prefill tokens beside decodes takes `t = a + e + b*p` seconds: `a` the decode-only step, `b` seconds a prefill
-token, `e` the fixed extra of a mixed step. A victim that keeps the share f of its solo rate delays a prefill of W seconds
-to `T = W / (1 - f)`; no schedule on one GPU does better, except by less work or other hardware. Linear in the chunk with
-residuals under 1 ms on a 5090; measured policies sit on the frontier within a few percent (docs/results).
+A step with p prefill tokens beside decodes takes `t = a + e + b*p` seconds: `a` the decode-only step, `b`
+seconds a prefill token, `e` the fixed extra of a mixed step. A victim that keeps the share f of its solo
+rate delays a prefill of W seconds to `T = W / (1 - f)`; no schedule on one GPU does better, except by less
+work or other hardware. Linear in the chunk with residuals under 1 ms on a 5090; measured policies sit on
+the frontier within a few percent (docs/results).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class StepModel:
         return steps * self.a / cycle
 
     def ttft(self, share: float) -> float | None:
-        """Seconds to the newcomer's first token when victims keep `share`; None when the work is not known."""
+        """Seconds to the newcomer's first token when victims keep `share`; None when the work is not known."""  # noqa: E501
         return None if self.work is None or share >= 1 else self.work / (1 - share)
 
     def chunk_of_gap(self, gap: float) -> int:
@@ -46,5 +47,5 @@ class StepModel:
 
 
 def excess(ttft: float, alone: float, share: float) -> float:
-    """(T/T0)(1 - f): 1 when the overlap is plain arithmetic, above EXCESS_LIMIT when something else costs time."""
+    """(T/T0)(1 - f): 1 when the overlap is plain arithmetic, above EXCESS_LIMIT when something else costs time."""  # noqa: E501
     return ttft / alone * (1 - share)

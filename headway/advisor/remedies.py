@@ -1,8 +1,10 @@
 """What to do about each verdict, for the engine and version at hand, with the price from the step-time model.
 
-ACTIONS is ordered by effect within a verdict; `choose` keeps those that this engine and version can do, prices them and
-returns at most three. A price that the facts do not give is None, never a guess.
+ACTIONS is ordered by effect within a verdict; `choose` keeps those that this engine and version can do,
+prices them and returns at most three. A price that the facts do not give is None, never a guess.
 """
+
+# ruff: noqa: E501  (one row of a table a line)
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ from headway.advisor.facts import Facts
 from headway.advisor.model import StepModel
 from headway.advisor.versions import Range, show
 
-#: Share that `pace` is asked for and the longest gap (seconds) that its pieces are sized by, when nothing else is told.
+#: Share that `pace` is asked for and the longest gap (seconds) that its pieces are sized by, when nothing
+#: else is told.
 SHARE = 0.5
 GAP = 0.25
-#: A piece from outside lasts this much longer than its chunk (seconds; the step under way, HTTP, one short step).
+#: A piece from outside lasts this much longer than its chunk (seconds; the step under way, HTTP, one short
+#: step).
 PIECE_EXTRA = 0.085
 INTERVAL = 8
 
@@ -65,13 +69,16 @@ def _chunk(m: StepModel | None, f: Facts, d: Derived) -> Price:
     return {"share": share, "gap_s": m.gap(smaller_chunk(f)), "ttft_s": m.ttft(share)}
 
 
+ANY = Range()
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     verdicts: tuple[str, ...]
     what: str
     price: Pricing = _none
     family: str | None = None
-    versions: Range = Range()
+    versions: Range = ANY
     hybrid: bool | None = None
 
 
@@ -140,12 +147,19 @@ def choose(verdict: str, f: Facts, d: Derived) -> list[dict[str, Any]]:
             what = f"if the version is {action.versions}: {what}"
         if action.price is _chunk and any(entry["_kind"] is _chunk for entry in found):
             continue
-        if action.price is _chunk and f.chunk and smaller_chunk(f) >= f.chunk and verdict != "serialised-trap":
+        if (
+            action.price is _chunk
+            and f.chunk
+            and smaller_chunk(f) >= f.chunk
+            and verdict != "serialised-trap"
+        ):
             continue
         found.append({"what": what, "predicted": action.price(m, f, d), "_kind": action.price})
     if verdict in PACED:
         # `hold` gives the whole share and takes the newcomer's whole wait: offered last, as the blunt tool.
-        found.sort(key=lambda entry: -(entry["predicted"]["share"] or 0) if entry["_kind"] is not _hold else 1)
+        found.sort(
+            key=lambda entry: -(entry["predicted"]["share"] or 0) if entry["_kind"] is not _hold else 1
+        )
     return [{"what": e["what"], "predicted": _rounded(e["predicted"])} for e in found[:3]]
 
 

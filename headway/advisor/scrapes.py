@@ -1,7 +1,7 @@
 """One or two scrapes of vLLM's /metrics to a report: what moved between them, or since the start.
 
-The chunk is read from `vllm:iteration_tokens_total` (tokens a step), gaps from the inter-token histogram: both are buckets,
-so the numbers are upper bounds of the fullest and the last bucket that moved.
+The chunk is read from `vllm:iteration_tokens_total` (tokens a step), gaps from the inter-token histogram:
+both are buckets, so the numbers are upper bounds of the fullest and the last bucket that moved.
 """
 
 from __future__ import annotations
@@ -84,10 +84,12 @@ def read_metrics(*pages: str) -> dict[str, Any]:
     """Report of one page (since the start) or of two (what moved); UsageError when they are not vLLM's."""
     scrapes = [parse(page) for page in pages]
     if not any(name.startswith("vllm:") for name, _ in scrapes[-1]):
-        raise UsageError("metrics: no vllm: sample in it; SGLang and llama.cpp pages are not read yet, use --log")
+        raise UsageError(
+            "metrics: no vllm: sample in it; SGLang and llama.cpp pages are not read yet, use --log"
+        )
     series = _moved(scrapes[0] if len(scrapes) > 1 else None, scrapes[-1])
     config: dict[str, Any] = {}
-    for (name, labels), _ in scrapes[-1].items():
+    for name, labels in scrapes[-1]:
         if name == "vllm:cache_config_info":
             told = dict(labels)
             if told.get("block_size", "").isdigit():
@@ -95,24 +97,28 @@ def read_metrics(*pages: str) -> dict[str, Any]:
             if told.get("enable_prefix_caching"):
                 config["enable_prefix_caching"] = told["enable_prefix_caching"] == "True"
     observed: dict[str, Any] = {}
-    itl = buckets(series, "vllm:inter_token_latency_seconds") or buckets(series, "vllm:time_per_output_token_seconds")
+    itl = buckets(series, "vllm:inter_token_latency_seconds") or buckets(
+        series, "vllm:time_per_output_token_seconds"
+    )
     steps = buckets(series, "vllm:iteration_tokens_total")
-    for key, value in (
+    told_now = (
         ("preemptions", total(series, "vllm:num_preemptions")),
         ("running", total(series, "vllm:num_requests_running")),
         ("waiting", total(series, "vllm:num_requests_waiting")),
         ("normal_gap_s", _median(itl)),
         ("longest_gap_s", _largest(itl)),
-    ):
-        if value is not None:
-            observed[key] = value
+    )
+    observed |= {key: value for key, value in told_now if value is not None}
     if chunk := _largest(steps):
         config["max_num_batched_tokens"] = int(chunk)
     asked, hit = total(series, "vllm:prefix_cache_queries"), total(series, "vllm:prefix_cache_hits")
     requests = total(series, "vllm:request_prefill_time_seconds_count")
     if asked and hit is not None and requests and requests >= 5:
         observed["hit_rate"] = hit / asked
-    spent, prompts = total(series, "vllm:request_prefill_time_seconds_sum"), total(series, "vllm:prompt_tokens")
+    spent, prompts = (
+        total(series, "vllm:request_prefill_time_seconds_sum"),
+        total(series, "vllm:prompt_tokens"),
+    )
     if spent and prompts:
         observed["prefill_tps"] = (prompts - (hit or 0)) / spent
         observed["prompt_tokens"] = prompts

@@ -1,7 +1,7 @@
 """A report that tried several settings has made the experiment itself; this reads its outcome.
 
-The settings are ordered by how much they protect decodes (a small chunk, a long interval); what happened to the victims,
-to the newcomer and to the total is then one ratio each, most protective over least.
+The settings are ordered by how much they protect decodes (a small chunk, a long interval); what happened to
+the victims, to the newcomer and to the total is then one ratio each, most protective over least.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ CURED = 1.5
 #: Part of the ratio of two chunk sizes that must show in the gap; the rest is the decode step itself.
 FOLLOWS = 0.35
 
-_VICTIM = (("overlap_rate", 1), ("lane_min", 1), ("generation_rate", 1), ("longest_gap", -1), ("freeze", -1), ("seconds_per_token", -1), ("itl", -1), ("normal_gap", -1), ("p99_gap", -1))  # fmt: skip
+_VICTIM = (("overlap_rate", 1), ("lane_min", 1), ("generation_rate", 1), ("longest_gap", -1), ("freeze", -1), ("seconds_per_token", -1), ("itl", -1), ("normal_gap", -1), ("p99_gap", -1))  # fmt: skip  # noqa: E501
 _NEWCOMER = ("newcomer_wait", "ttft")
 _TOTAL = ("aggregate_rate", "rate")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Ratios of most over least protective setting: victim's gain, newcomer's time, total throughput (None: not told)."""
+    """Ratios of most over least protective setting: victim's gain, newcomer's time, total throughput (None: not told)."""  # noqa: E501
 
     option: str
     kind: str
@@ -64,7 +64,9 @@ def outcome(f: Facts) -> Outcome | None:
     else:
         allowed = list(range(len(series.settings)))
     most, least = max(allowed, key=lambda i: strength[i]), min(allowed, key=lambda i: strength[i])
-    span = series.settings[least] / series.settings[most] if kind == "chunk" and series.settings[most] else None
+    span = (
+        series.settings[least] / series.settings[most] if kind == "chunk" and series.settings[most] else None
+    )
 
     def ratio(name: str) -> float | None:
         values = f.numbers.get(name, [])
@@ -77,7 +79,14 @@ def outcome(f: Facts) -> Outcome | None:
     totals = [r for name in _TOTAL if (r := ratio(name)) is not None]
     if not (gains or waits or totals):
         return None
-    pick = lambda found, best: best(found) if found else None  # noqa: E731
     rates = f.numbers.get("overlap_rate", [])
     best = rates[most] if len(rates) == len(series.settings) else None
-    return Outcome(series.option, kind, pick(gains, max), pick(waits, max), pick(totals, min), span, best)
+    return Outcome(
+        series.option,
+        kind,
+        max(gains, default=None),
+        max(waits, default=None),
+        min(totals, default=None),
+        span,
+        best,
+    )

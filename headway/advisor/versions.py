@@ -1,7 +1,7 @@
 """Engine versions as people write them, and ranges of them.
 
-A version is a tuple of integers; `None` means "not known", which is different from "any". Ranges are half open:
-`since <= version < until`, each end optional.
+A version is a tuple of integers; `None` means "not known", which is different from "any". Ranges are half
+open: `since <= version < until`, each end optional.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"(?<![\w.])v?(\d{1,4}(?:\.\d{1,4}){1,3})(?:[a-z.+-][\w.+-]
 
 
 def parse_version(text: str | None) -> Version | None:
-    """(0, 25, 1) from "v0.25.1", "vllm 0.25.1+cu130" or "0.25.1rc2.dev3"; None when there is no such number."""
+    """(0, 25, 1) from "v0.25.1", "vllm 0.25.1+cu130" or "0.25.1rc2.dev3"; None when there is no such number."""  # noqa: E501
     found = _NUMBER.search(text or "")
     return tuple(int(part) for part in found.group(1).split(".")) if found else None
 

@@ -1,10 +1,12 @@
 """How people name what they saw: tables from field names and phrases to the project's names.
 
-QUANTITIES: (name, dimension, pattern of the field's name, pattern it must not have). The first row that fits counts.
-A dimension fixes the unit: "s" seconds (fields in ms are divided by 1000, minutes multiplied by 60), "rate" tokens a
-second, "tokens", "count", "ratio" (percent divided by 100). SIGNALS: statements in free text.
-Names are lower-case words joined by one underscore.
+QUANTITIES: (name, dimension, pattern of the field's name, pattern it must not have). The first row that
+fits counts. A dimension fixes the unit: "s" seconds (fields in ms are divided by 1000, minutes multiplied
+by 60), "rate" tokens a second, "tokens", "count", "ratio" (percent divided by 100). SIGNALS: statements in
+free text. Names are lower-case words joined by one underscore.
 """
+
+# ruff: noqa: E501  (one row of a table a line)
 
 from __future__ import annotations
 
@@ -91,14 +93,18 @@ CHUNK_OPTIONS: tuple[str, ...] = (
 )
 
 #: Option names of engines and forks that are not listed: what they bound shows in the name.
-CHUNK_LIKE = re.compile(r"chunk|batched_tokens|token_threshold|ubatch|n_batch|prefill_(cap|tokens|size|budget)|quantum")
+CHUNK_LIKE = re.compile(
+    r"chunk|batched_tokens|token_threshold|ubatch|n_batch|prefill_(cap|tokens|size|budget)|quantum"
+)
 
 #: Options that put decode-only time between chunks; a larger value protects decodes more.
-INTERVAL_LIKE = re.compile(r"interval|cadence|decode_steps|delay|pace|debt|hold_|_hold$|suspend|decode_threshold|interleave")
+INTERVAL_LIKE = re.compile(
+    r"interval|cadence|decode_steps|delay|pace|debt|hold_|_hold$|suspend|decode_threshold|interleave"
+)
 
 
 def option_kind(name: str) -> str | None:
-    """"chunk", "interval" or None: what an option bounds."""
+    """ "chunk", "interval" or None: what an option bounds."""
     if INTERVAL_LIKE.search(name):
         return "interval"
     return "chunk" if name in CHUNK_OPTIONS or CHUNK_LIKE.search(name) else None
@@ -183,7 +189,8 @@ _COMPILED = {
     for name, alternatives in SIGNALS.items()
 }
 COMPILED_QUANTITIES = tuple(
-    (name, dimension, re.compile(yes), re.compile(no) if no else None) for name, dimension, yes, no in QUANTITIES
+    (name, dimension, re.compile(yes), re.compile(no) if no else None)
+    for name, dimension, yes, no in QUANTITIES
 )
 
 
