@@ -1,7 +1,7 @@
 """What a command says when it cannot go on: one line on stderr and a documented exit code.
 
 0 ok · 1 the check failed · 2 the command line or configuration cannot be used · 3 the server could not be used
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -88,7 +88,10 @@ class Facts:
         settings = [
             max(v)
             for key, value in self.options.items()
-            if option_kind(key) == "chunk" and (v := [n for n in numeric(value) if n > 0])
+            # llama.cpp computes a batch in micro-batches but samples only after all of it.
+            if option_kind(key) == "chunk"
+            and "ubatch" not in key
+            and (v := [n for n in numeric(value) if n > 0])
         ]
         return min(settings) if settings else None
 

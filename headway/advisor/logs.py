@@ -175,7 +175,9 @@ def _llama(lines: list[str]) -> Report:
     config: dict[str, Any] = {
         name: int(value) for line in lines for name, value in _LCPP_OPTION.findall(line)
     }
-    config["parallel"] = config.pop("n_slots", config.pop("n_parallel", 1))
+    for name in ("n_slots", "n_parallel"):
+        if name in config:
+            config["parallel"] = config.pop(name)
     prompts = [
         (float(h.group(1)) / 1e3, int(h.group(2))) for line in lines if (h := _LCPP_PROMPT.search(line))
     ]
@@ -183,7 +185,9 @@ def _llama(lines: list[str]) -> Report:
     observed: dict[str, Any] = {}
     rates = [n / t for t, n in evals if t > 0 and n > 1]
     if rates:
-        observed |= {"solo_tps": round(max(rates), 3), "worst_stream_tps": round(min(rates), 3)}
+        observed["solo_tps"] = round(max(rates), 3)
+    if len(rates) >= 2:
+        observed["worst_stream_tps"] = round(min(rates), 3)
     long = [(t, n) for t, n in prompts if n >= 256 and t > 0]
     if long:
         t, n = max(long, key=lambda row: row[1])

@@ -45,7 +45,7 @@ class LintRule:
 
 def _given(*names: str) -> When:
     def when(x: Deployment) -> Words | None:
-        found = [n for n in names if x.options.get(n) not in (None, False)]
+        found = [n for n in names if n in x.options]
         return {"option": found[0], "value": x.options[found[0]]} if found else None
 
     return when
@@ -123,7 +123,8 @@ def _large_chunk(x: Deployment) -> Words | None:
     if not chunk or chunk < LARGE_CHUNK:
         return None
     block = x.block
-    return {"option": "max_num_batched_tokens", "chunk": int(chunk // block * block if block else chunk)}
+    whole = int(chunk // block * block if block else chunk)
+    return {"option": "max_num_batched_tokens", "chunk": whole, "fast": whole / 10_000, "slow": whole / 2_000}
 
 
 def _cache_off_by_default(x: Deployment) -> Words | None:
@@ -318,7 +319,7 @@ RULES: tuple[LintRule, ...] = (
         "https://docs.vllm.ai/en/latest/configuration/optimization.html", _unchunked),
     LintRule("HV017", "large-chunk", "vllm", Range(), "note",
         "beside a long prompt every step carries up to {chunk} prompt tokens: running answers get one token a step",
-        "longest gap = decode step + {chunk} / prefill rate: 0.8 s at 10,000 tokens/s, 4 s at 2,000", "put headway in front (`headway plan` gives the price), or lower the budget",
+        "longest gap = decode step + {chunk} / prefill rate: {fast:.1f} s at 10,000 tokens/s, {slow:.1f} s at 2,000", "put headway in front (`headway plan` gives the price), or lower the budget",
         "https://docs.vllm.ai/en/latest/configuration/optimization.html", _large_chunk),
     *_unknown_rules(),
     LintRule("HS001", "mixed-chunk-under-drafts", "sglang", Range(), "warning",

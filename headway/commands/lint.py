@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,7 @@ def _read(source: list[str]) -> list[Deployment]:
             raise UsageError(f"lint: {first}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"lint: {first}: not a text file") from error
-    return read_deployments(first if len(source) == 1 else " ".join(source), "command line")
+    return read_deployments(first if len(source) == 1 else shlex.join(source), "command line")
 
 
 def _object(path: Path, name: str) -> dict[str, Any]:
