@@ -31,6 +31,12 @@ FAMILIES: tuple[tuple[str, str, str | None, str], ...] = (
         "https://github.com/ml-explore/mlx-lm",
     ),
     (
+        r"lmdeploy|turbomind",
+        "lmdeploy",
+        "alternate",
+        "https://github.com/InternLM/lmdeploy/issues/1740",
+    ),
+    (
         r"\btgi\b|text-generation-inference",
         "tgi",
         "alternate",

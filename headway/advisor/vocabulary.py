@@ -133,7 +133,7 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"(each|every) (turn|request|message|call)", r"cold|whole|full|entire", r"prompt|prefill|conversation|context"),
     ),
     "host": (
-        (r"\bv?cpus?\b|\bcores?\b|event[- ]loop|\bgil\b|host|\bswap\w*|page[- ]?(cache|faults?)|\bram\b|numa|python process|nvme|disk", r"compet\w*|block\w*|starv\w*|slow\w*|faster|bound|bottleneck|conten\w*|throttl\w*|steal|other|another|pressure|idle|saturat\w*|100 ?%|pinned|upgrad\w*|limit\w*|full|few\w*|doubled|container|in use|misses|out of"),
+        (r"\bv?cpus?\b|\bcores?\b|event[- ]loop|\bgil\b|host|\bswap\w*|page[- ]?(cache|faults?)|\bram\b|numa|python process|nvme|disk", r"compet\w*|block\w*|starv\w*|slow\w*|faster|bound|bottleneck|conten\w*|throttl\w*|steal|other|another|pressure|idle|saturat\w*|100 ?%|pinned|upgrad\w*|limit\w*|full|few\w*|bind\w*|bound to|doubled|container|in use|misses|out of"),
         (r"nois(y|e) neighbou?r|oom[- ]kill",),
     ),
     "protects_decodes": (
@@ -164,7 +164,7 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "whole_prefill": (
         (r"until|whole|entire|duration|before", r"(prefill|prompt)\w*.{0,50}(done|finish\w*|complet\w*|over\b|ends?|processed|through)|(whole|entire) prefill"),
-        (r"decod\w+|generation|stream\w*|tokens?", r"stop\w*|nothing|halt\w*|pause\w*|block\w*|no (decode )?(step|token)s?|freez\w*|frozen", r"prefill\w*|prompt"),
+        (r"decod\w+|generation|stream\w*|tokens?", r"stop\w*|nothing|halt\w*|pause\w*|block\w*|stall\w*|rarely|seldom|hardly|no (decode )?(step|token)s?|freez\w*|frozen", r"prefill\w*|prompt"),
     ),
     "follows_chunk": (
         (r"depends? on|proportional|scales with|follows|grows with|set by|shorter with|reduced by|smaller with", r"batch|chunk|n_batch|budget|batched"),
