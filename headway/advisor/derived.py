@@ -26,6 +26,7 @@ class Derived:
     prefill_rate: float | None = None
     implied_rate: float | None = None
     step: float | None = None
+    chunk_seen: float | None = None
     gap_in_steps: float | None = None
     work: float | None = None
     excess: float | None = None
@@ -97,6 +98,7 @@ def derive(f: Facts) -> Derived:
         prefill_rate=prefill_rate,
         implied_rate=implied,
         step=step,
+        chunk_seen=(gap - (1 / solo if solo else 0)) * prefill_rate if gap and prefill_rate else None,
         gap_in_steps=gap / step if gap and step else None,
         work=work,
         excess=excess(ttft, alone, share) if ttft and alone and share is not None and share < 1 else None,

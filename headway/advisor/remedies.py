@@ -47,26 +47,28 @@ def _hold(m: StepModel | None, f: Facts, d: Derived) -> Price:
 
 
 def _interval(m: StepModel | None, f: Facts, d: Derived) -> Price:
-    if m is None or f.chunk is None:
+    now = f.chunk or d.chunk_seen
+    if m is None or now is None:
         return _none(m, f, d)
-    chunk = min(f.chunk, smaller_chunk(f)) if f.engine.family == "vllm" else f.chunk
+    chunk = min(now, smaller_chunk(f, d)) if f.engine.family == "vllm" else now
     share = m.share_of_interval(chunk, INTERVAL)
     return {"share": share, "gap_s": m.gap(chunk), "ttft_s": m.ttft(share)}
 
 
-def smaller_chunk(f: Facts) -> int:
+def smaller_chunk(f: Facts, d: Derived) -> int:
     """The next sensible step bound in tokens: never between the block and the block plus the decodes."""
     block = f.options.get("block_size")
     if isinstance(block, int | float) and f.engine.hybrid and block > 256:
         return 2048 if block < 2048 - 64 else int(block) + 512
-    return max(256, int((f.chunk or 4096) // 4)) if (f.chunk or 4096) <= 2048 else 2048
+    now = f.chunk or d.chunk_seen or 4096
+    return max(256, int(now // 4)) if now <= 1.25 * 2048 else 2048
 
 
 def _chunk(m: StepModel | None, f: Facts, d: Derived) -> Price:
     if m is None:
         return _none(m, f, d)
-    share = m.share_of_chunk(smaller_chunk(f))
-    return {"share": share, "gap_s": m.gap(smaller_chunk(f)), "ttft_s": m.ttft(share)}
+    share = m.share_of_chunk(smaller_chunk(f, d))
+    return {"share": share, "gap_s": m.gap(smaller_chunk(f, d)), "ttft_s": m.ttft(share)}
 
 
 ANY = Range()
@@ -131,8 +133,8 @@ def choose(verdict: str, f: Facts, d: Derived) -> list[dict[str, Any]]:
         "share": SHARE,
         "interval": INTERVAL,
         "interval_less": INTERVAL - 1,
-        "chunk": smaller_chunk(f),
-        "ubatch": min(512, smaller_chunk(f)),
+        "chunk": smaller_chunk(f, d),
+        "ubatch": min(512, smaller_chunk(f, d)),
         "above": f"{int(block) + 64} or more" if isinstance(block, int | float) else "block + live streams",
     }
     found: list[dict[str, Any]] = []
@@ -150,7 +152,7 @@ def choose(verdict: str, f: Facts, d: Derived) -> list[dict[str, Any]]:
         if (
             action.price is _chunk
             and f.chunk
-            and smaller_chunk(f) >= f.chunk
+            and smaller_chunk(f, d) >= f.chunk
             and verdict != "serialised-trap"
         ):
             continue

@@ -27,6 +27,10 @@ ONE_STEP = 3.5
 #: In a mixed step every decode gets one token, so lanes differ only by their starts; above this they are
 #: not served alike.
 UNFAIR = 4.0
+#: A gap of so many decode steps shows in the text that a reader sees.
+SHOWS = 5.0
+#: Step bounds that engines use, tokens.
+SMALLEST_CHUNK, LARGEST_CHUNK = 64, 40_000
 #: A victim that kept this much was not disturbed.
 UNDISTURBED = 0.9
 #: Below this share of its solo rate a stream is starved by any reading.
@@ -336,6 +340,19 @@ def _one_chunk(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     return None
 
 
+def _gap_times_rate(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """The step bound is not told: gap x prefill rate is the chunk, if the prompt is longer than that."""
+    prompt, seen = f.high("intruder_tokens"), d.chunk_seen
+    if f.engine.schedule != "mixed" or f.chunk or not seen or not prompt or not d.solo or not d.gap:
+        return None
+    if d.gap * d.solo < SHOWS or not SMALLEST_CHUNK <= seen <= LARGEST_CHUNK or prompt < 1.2 * seen:
+        return None
+    return [
+        f"a gap of {d.gap:.3g} s at {d.prefill_rate:.0f} tokens/s is about {seen:.0f} prefill tokens a step",
+        *f.cite("solo_rate", "overlap_rate", "longest_gap", "intruder_tokens"),
+    ]
+
+
 def _log_line(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """From one interval's averages: streams x prompt rate / generation rate = prefill tokens a step."""
     generated, prompts, live = f.low("generation_rate"), f.high("prompt_rate"), f.high("running")
@@ -397,6 +414,7 @@ RULES: tuple[Rule, ...] = (
     Rule("short-behind-long", "running-order", _behind, "https://github.com/MiaAI-Lab"),
     Rule("in-turn", "prefill-first", _alternates, "https://github.com/sgl-project/sglang/issues/32549"),
     Rule("gap-is-chunk", "chunk-arithmetic", _one_chunk, "gap = a + e + b chunk"),
+    Rule("gap-times-rate", "chunk-arithmetic", _gap_times_rate, "gap = a + e + b chunk"),
     Rule("interval-averages", "chunk-arithmetic", _log_line, "tokens a step = streams x prompt rate / generation rate"),  # noqa: E501
     Rule("told-chunk", "chunk-arithmetic", _told_chunk, "https://github.com/ggml-org/llama.cpp/issues/4216"),
     Rule("mixed-engine", "chunk-arithmetic", _known_mixed, "gap = a + e + b chunk"),

@@ -30,7 +30,9 @@ def test_first_set(case: dict) -> None:
     assert 1 <= len(found.do) <= 3
 
 
-@pytest.mark.parametrize(("name", "share", "at_least"), [("second", 0.85, 20), ("third", 0.85, 16), ("fourth", 0.85, 16)])
+@pytest.mark.parametrize(
+    ("name", "share", "at_least"), [("second", 0.85, 20), ("third", 0.85, 16), ("fourth", 0.85, 16)]
+)
 def test_other_sets(name: str, share: float, at_least: int) -> None:
     rows = cases(name)
     right = [c["id"] for c in rows if diagnose_report(c).verdict == c["verdict"]]

@@ -84,34 +84,44 @@ def page(itl: dict[str, int], steps: dict[str, int], **counters: float) -> str:
 
 BEFORE = page(
     {"0.02": 100, "0.75": 100, "+Inf": 100},
-    {"1": 100, "8192": 100, "+Inf": 100},
+    {"1": 100, "+Inf": 100},
     num_preemptions_total=2,
     prompt_tokens_total=0,
 )
 AFTER = page(
-    {"0.02": 400, "0.75": 420, "+Inf": 420}, {"1": 400, "8192": 404, "+Inf": 404},
-    num_preemptions_total=2, prompt_tokens_total=30000, request_prefill_time_seconds_sum=3.0, request_prefill_time_seconds_count=1,  # noqa: E501
-)  # fmt: skip
+    {"0.02": 400, "0.75": 420, "+Inf": 420},
+    {"1": 400, "32768": 401, "+Inf": 401},
+    num_preemptions_total=2,
+    prompt_tokens_total=30000,
+    request_prefill_time_seconds_sum=3.0,
+    request_prefill_time_seconds_count=1,
+)
 
 
-def test_two_scrapes_give_the_chunk_and_the_gap() -> None:
+def test_two_scrapes_give_the_gap_and_from_it_the_chunk() -> None:
+    """iteration_tokens_total counts a prompt whole, so it is not taken for the chunk."""
     report = read_metrics(BEFORE, AFTER)
-    assert report["given"]["config"]["max_num_batched_tokens"] == 8192
+    assert "max_num_batched_tokens" not in report["given"]["config"]
     assert report["given"]["observed"]["longest_gap_s"] == 0.75
     assert report["given"]["observed"]["preemptions"] == 0
-    assert diagnose_report(report).verdict == "chunk-arithmetic"
+    found = diagnose_report(report)
+    assert found.verdict == "chunk-arithmetic"
+    assert found.numbers["chunk_seen"] == pytest.approx((0.75 - 0.02) * 10_000)
+
+
+def test_a_few_new_prompts_are_not_a_cold_cache() -> None:
+    few = "\nvllm:prefix_cache_queries_total 30000\nvllm:prefix_cache_hits_total 0"
+    assert (
+        diagnose_report(read_metrics(BEFORE + few.replace("30000", "0"), AFTER + few)).verdict
+        == "chunk-arithmetic"
+    )
 
 
 def test_preemptions_between_scrapes() -> None:
-    found = diagnose_report(
-        read_metrics(
-            BEFORE,
-            AFTER.replace(
-                'num_preemptions_total{model_name="m"} 2', 'num_preemptions_total{model_name="m"} 9'
-            ),
-        )
+    later = AFTER.replace(
+        'num_preemptions_total{model_name="m"} 2', 'num_preemptions_total{model_name="m"} 9'
     )
-    assert found.verdict == "preemption"
+    assert diagnose_report(read_metrics(BEFORE, later)).verdict == "preemption"
 
 
 def test_a_page_of_something_else() -> None:
