@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headway.advisor.derived import Derived, derive
+from headway.advisor.evidence import ONE_STEP
 from headway.advisor.facts import Facts, read_facts
 from headway.advisor.remedies import choose
 from headway.advisor.series import outcome
-from headway.advisor.verdicts import ONE_STEP, RULES
+from headway.advisor.verdicts import RULES
 
 SCHEMA = "headway.diagnose/1"
 UNDETERMINED = "undetermined"

@@ -174,6 +174,8 @@ class Engine:
     def serve(self) -> Iterator[str]:
         loop, ready, port = asyncio.new_event_loop(), threading.Event(), []
 
+        runners: list[web.AppRunner] = []
+
         async def start() -> None:
             server = web.Application()
             server.router.add_get("/metrics", self.metrics)
@@ -182,6 +184,7 @@ class Engine:
             server.router.add_post("/v1/completions", self.completions)
             runner = web.AppRunner(server, handler_cancellation=True)
             await runner.setup()
+            runners.append(runner)
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             port.append(site._server.sockets[0].getsockname()[1])
@@ -195,6 +198,7 @@ class Engine:
         try:
             yield f"http://127.0.0.1:{port[0]}"
         finally:
+            asyncio.run_coroutine_threadsafe(runners[0].cleanup(), loop).result(5)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(5)
 
