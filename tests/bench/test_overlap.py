@@ -19,6 +19,12 @@ from tests.bench.stub import Plan, Stub, count, serve, size_plan
 BASE = Solo(rate=50.0, gap_s=0.02, ttft_s=0.02)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy test machine must not void these runs: what is planted and what is reported share one loop."""
+    monkeypatch.setattr("headway.bench.overlap.LAG_LIMIT_S", 10.0)
+
+
 def close(reported: float, planted: float) -> bool:
     return abs(reported - planted) <= max(0.002, 0.02 * planted)
 
@@ -108,22 +114,22 @@ def test_a_freeze_of_two_seconds_in_one_of_many_streams_is_found() -> None:
     frozen = 137
 
     def plan(body: dict[str, object]) -> Plan:
-        steps = [0.05 * (0.5 + (count(body) % 7) / 7)] + [0.4] * 8  # type: ignore[arg-type]
+        steps = [0.05 * (0.5 + (count(body) % 7) / 7)] + [0.2] * 8  # type: ignore[arg-type]
         if body["user"] == str(frozen):
-            steps[4] = 2.4
+            steps[4] = 2.2
         return steps
 
     async def run() -> list[Stream]:
         async with serve(Stub(plan=plan)) as stub, session() as http:
             target = Target(stub.url, "m")
             body = {"messages": [{"role": "user", "content": "x"}]}
-            return await asyncio.gather(*(stream(http, target, Request({**body, "user": str(i)})) for i in range(400)))
+            return await asyncio.gather(*(stream(http, target, Request({**body, "user": str(i)})) for i in range(200)))
 
     answers = asyncio.run(run())
     assert not [answer.error for answer in answers if answer.error]
     longest = [max(gap.seconds for gap in gaps(answer.events)) for answer in answers]
     assert longest.index(max(longest)) == frozen
-    assert 2.2 < max(longest) < 2.7
+    assert 2.0 < max(longest) < 2.5
     assert sorted(longest)[-2] < 1.2
 
 
@@ -139,6 +145,12 @@ def test_the_loops_own_lag_is_measured() -> None:
         return lag
 
     assert 0.05 < asyncio.run(run()).max_s < 0.4
+
+
+def test_a_late_client_makes_the_run_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.bench.overlap.LAG_LIMIT_S", 0.0)
+    run = experiment(Stub(plan=size_plan([0.02] * 40, [0.2, 0.01]), continuous=True), after=5)
+    assert run.void is not None and "this client's event loop ran" in run.void
 
 
 def test_the_solo_rate_is_that_of_the_stream() -> None:
