@@ -25,8 +25,8 @@ SMALL = (
     "--streams", "2",
 )  # fmt: skip
 BESIDE = ("overlap-after", "overlap-together")
-VICTIM = [0.012] * 18 + [0.2] + [0.012] * 60
-INTRUDER = [0.35, 0.01, 0.01, 0.01]
+VICTIM = [0.008] * 18 + [0.2] + [0.008] * 60
+INTRUDER = [0.25, 0.01, 0.01, 0.01]
 
 
 def command(*arguments: str) -> tuple[int, str, str]:
@@ -82,7 +82,7 @@ def test_a_measurement_is_a_document(measured: tuple[tuple[int, str, str], Path]
     assert {"victim-alone", "overlap-control", "overlap-after", "overlap-together"} <= set(names)
     figures = next(run["figures"] for run in document["runs"] if run["scenario"] == "overlap-after")
     assert figures["longest_gap_s"] == pytest.approx(0.2, abs=0.02)
-    assert document["summary"]["intruder-alone"]["t0_s"]["median"] == pytest.approx(0.35, abs=0.04)
+    assert document["summary"]["intruder-alone"]["t0_s"]["median"] == pytest.approx(0.25, abs=0.04)
     validity = document["validity"]
     assert validity["cache_defeated"] is True
     reasons = [run["void"] for run in document["runs"] if run["void"]]
@@ -165,8 +165,8 @@ def test_what_was_measured_before_the_server_broke_is_kept(tmp_path: Path) -> No
 
 
 def test_runs_without_overlap_fail_the_check() -> None:
-    stub = Stub(plan=size_plan([0.006] * 60, [0.6, 0.01, 0.01, 0.01]), continuous=True)
-    code, out, err = against(stub, *SMALL, "--victim-out", "30", "--scenario", "long-prefill-overlap")
+    stub = Stub(plan=size_plan([0.005] * 60, [0.35, 0.01, 0.01, 0.01]), continuous=True)
+    code, out, err = against(stub, *SMALL, "--victim-out", "24", "--scenario", "long-prefill-overlap")
     assert code == 1
     assert "make it longer" in out
     assert "none of 2 overlap runs" in last_line(err)
