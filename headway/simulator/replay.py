@@ -107,12 +107,12 @@ class Replay:
         done = self._done[arrival.id] = min(self.index.cached(keys), last)
         uncached = len(arrival.prompt) - done * self.block
         try:
-            entry = self.controller.arrive(self.now, Work(arrival.id, uncached, arrival.client))
+            entry = self.controller.arrive(self.now, Work(arrival.id, uncached, done * self.block, arrival.client))
         except QueueFull:
             story.outcome, story.ended = Outcome.QUEUE_FULL, self.now
             return
         if not entry.ready:
-            self.controller.measured(self.now, arrival.id, uncached, paceable=True)
+            self.controller.measured(self.now, arrival.id, uncached, True, done * self.block)
         self._turn()
 
     def _turn(self) -> None:
