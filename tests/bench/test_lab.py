@@ -48,7 +48,7 @@ def test_a_vllm_that_is_never_ready_is_stopped_with_its_workers(tmp_path: Path) 
 
     monkey = pytest.MonkeyPatch()
     monkey.setattr("headway.lab.process.STOP_S", 0.3)
-    with monkey.context(), pytest.raises(ServerError, match="not ready within 0 s: loading|not ready within 1 s: loading"):
+    with monkey.context(), pytest.raises(ServerError, match=r"not ready within \d s: loading"):
         asyncio.run(run())
     pid = int(child.read_text())
     end = time.monotonic() + 5
@@ -69,7 +69,7 @@ def test_a_child_that_cannot_start_says_why() -> None:
         async with headway(["engine", "--profile", "nonesuch", "--port", "0"]):
             pass
 
-    with pytest.raises(ServerError, match="headway engine stopped before it was ready: .*nonesuch"):
+    with pytest.raises(ServerError, match=r"headway engine stopped before it was ready: .*nonesuch"):
         asyncio.run(run())
 
 
