@@ -1,11 +1,12 @@
 """Share kept and price paid, for a list of asked shares, on an engine that already runs.
 
-    python benchmarks/share_matrix.py URL --label NAME --out FILE [--way gateway|class|direct] [--shares 0.4,0.5,0.75,0.9]
+python benchmarks/share_matrix.py URL --label NAME --out FILE [--way gateway|class|direct] [--shares 0.4,0.5,0.75,0.9]
 
-`gateway`: each share through a `headway serve --policy pace` of its own. `class`: straight to an engine that runs the scheduler
-class with HEADWAY_TARGETS=FILE (--targets), rewritten for each share. `direct`: straight to the engine, once per repetition.
-Solo rate and T0 are measured in each repetition, on the engine itself. What must come out, at each asked share s: share in
-[s - 0.02, s + 0.08], T <= (1.1 + n*e/(b*P))*T0/(1 - s), longest gap <= 1.1 x the gap target. Writes JSON with every event.
+`gateway`: each share through a `headway serve --policy pace` of its own. `class`: straight to an engine that runs the
+scheduler class with HEADWAY_TARGETS=FILE (--targets), rewritten for each share. `direct`: straight to the engine,
+once per repetition. Solo rate and T0 are measured in each repetition, on the engine itself. What must come out, at
+each asked share s: share in [s - 0.02, s + 0.08], T <= (1.1 + n*e/(b*P))*T0/(1 - s), longest gap <= 1.1 x the gap
+target. Writes JSON with every event.
 """
 
 from __future__ import annotations

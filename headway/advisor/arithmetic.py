@@ -49,9 +49,7 @@ def tried_order(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 def _missed_steps(f: Facts, d: Derived) -> Evidence | None:
     """The gap is many chunk steps long, so the stream got nothing in most of them."""
     if d.gap_in_steps and d.gap_in_steps > 2 * ONE_STEP:
-        return [
-            f"a gap of {d.gap:.3g} s is {d.gap_in_steps:.0f} steps of {d.step:.2g} s: the stream got nothing in them"
-        ]
+        return [f"a gap of {d.gap:.3g} s is {d.gap_in_steps:.0f} steps of {d.step:.2g} s: the stream got nothing in them"]
     if d.step is None and d.implied_rate and d.implied_rate < SLOWEST_PREFILL:
         return [
             f"a chunk of {f.chunk:g} tokens in a gap of {d.gap:.3g} s would be {d.implied_rate:.1f} tokens/s: many chunks passed in it"  # noqa: E501

@@ -4,8 +4,6 @@ One table for both commands: lint names them before the start, diagnose when the
 same.
 """
 
-
-
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -128,9 +128,7 @@ class Probe:
     async def _check(self, session: aiohttp.ClientSession, root: str) -> None:
         busy = await self._scrape(session, root)
         if busy is not None and busy > self.ours:
-            raise Busy(
-                f"{busy:.0f} requests run or wait there and {self.ours} of them are ours: stopped for real traffic"
-            )
+            raise Busy(f"{busy:.0f} requests run or wait there and {self.ours} of them are ours: stopped for real traffic")
 
     async def _watch(self, session: aiohttp.ClientSession, root: str) -> None:
         seen = 0

@@ -41,9 +41,7 @@ async def fetch_server_info(base: str) -> dict[str, Any]:
         raise ServerError(
             f"{root}: neither /server_info nor /version answers; vLLM shows options only with VLLM_SERVER_DEV_MODE=1"
         )
-    raise ServerError(
-        f"{root}: vLLM {version} shows no options: start it with VLLM_SERVER_DEV_MODE=1, or lint its command line"
-    )
+    raise ServerError(f"{root}: vLLM {version} shows no options: start it with VLLM_SERVER_DEV_MODE=1, or lint its command line")
 
 
 async def fetch_version(session: aiohttp.ClientSession, root: str) -> str | None:
