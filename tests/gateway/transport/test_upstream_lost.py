@@ -116,7 +116,7 @@ def test_abort_in_the_same_tick(run):
 
 
 def test_abort_at_every_moment_of_connecting(run):
-    """uvloop reports no loss of a connection cancelled between `connection_made` and the end of connecting."""
+    """uvloop reports no loss of a connection cancelled between `connection_made` and the end of connect."""
 
     async def scenario():
         async def upstream(reader, writer, _):
