@@ -28,9 +28,7 @@ def answer_token(index: int) -> int:
 
 def tokens_of(parts: list[list[int]]) -> list[int]:
     return [
-        ((number + 1) * 2654435761 + position * 40503) % 65521 % 1000
-        for number, length in parts
-        for position in range(length)
+        ((number + 1) * 2654435761 + position * 40503) % 65521 % 1000 for number, length in parts for position in range(length)
     ]
 
 
@@ -85,10 +83,7 @@ def scenario(seed: int) -> dict[str, Any]:
 
 def spelled_out(scenario: dict[str, Any]) -> dict[str, Any]:
     """The scenario with token ids."""
-    arrivals = {
-        at: [one | {"tokens": tokens_of(one["parts"])} for one in group]
-        for at, group in scenario["arrivals"].items()
-    }
+    arrivals = {at: [one | {"tokens": tokens_of(one["parts"])} for one in group] for at, group in scenario["arrivals"].items()}
     return scenario | {"arrivals": arrivals}
 
 
@@ -105,9 +100,7 @@ def our_trace(scenario: dict[str, Any]) -> list[dict[str, Any]]:
         rules_of(s),
     )
     scheduler = Scheduler(
-        SchedulerSettings(
-            s["max_num_batched_tokens"], s["max_num_seqs"], s["long_prefill_token_threshold"], s["policy"]
-        ),
+        SchedulerSettings(s["max_num_batched_tokens"], s["max_num_seqs"], s["long_prefill_token_threshold"], s["policy"]),
         cache,
     )
     trace = []
@@ -135,9 +128,7 @@ def our_trace(scenario: dict[str, Any]) -> list[dict[str, Any]]:
                 "preempted": sorted(r.id for r in step.preempted),
                 "running": [r.id for r in scheduler.running],
                 "cached": {
-                    c.request.id: c.start
-                    for c in step.chunks
-                    if c.request in step.admitted and c.request.preemptions == 0
+                    c.request.id: c.start for c in step.chunks if c.request in step.admitted and c.request.preemptions == 0
                 },
                 "free": cache.pool.free_count,
             }

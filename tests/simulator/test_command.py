@@ -35,9 +35,7 @@ def test_what_cannot_be_used_is_one_line_that_names_the_option(
     assert refusal(arguments, monkeypatch, capsys).startswith(f"headway: {option}: ")
 
 
-def test_a_port_in_use_names_the_option(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_in_use_names_the_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -21,11 +21,7 @@ def test_every_recorded_trace_is_ours_step_by_step() -> None:
     differences = [
         difference
         for record in records
-        if (
-            difference := first_difference(
-                record["scenario"]["seed"], record["trace"], our_trace(record["scenario"])
-            )
-        )
+        if (difference := first_difference(record["scenario"]["seed"], record["trace"], our_trace(record["scenario"])))
     ]
     assert differences == []
 

@@ -16,9 +16,7 @@ FIRST, COUNT = 10_000, 200
 
 def main() -> None:
     with vllm_scheduler() as ask:
-        records = [
-            {"scenario": one, "trace": ask(one)} for one in (scenario(FIRST + n) for n in range(COUNT))
-        ]
+        records = [{"scenario": one, "trace": ask(one)} for one in (scenario(FIRST + n) for n in range(COUNT))]
     RECORDED.parent.mkdir(exist_ok=True)
     RECORDED.write_bytes(gzip.compress(json.dumps(records, separators=(",", ":")).encode(), mtime=0))
     print(f"{RECORDED}: {len(records)} traces, {RECORDED.stat().st_size} bytes")
