@@ -42,7 +42,7 @@ def meaning(outcome: Outcome) -> str:
         )
     if not pace.void and pace.share is not None:
         best = (
-            f"; no schedule on one engine can do it under {seconds(pace.frontier_ttft_s)} at this share"
+            f" (the frontier, what scheduling on one engine can do at this share: {seconds(pace.frontier_ttft_s)})"
             if pace.frontier_ttft_s
             else ""
         )

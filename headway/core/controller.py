@@ -83,7 +83,7 @@ class Controller:
             raise QueueFull
         if work.id in self.entries:
             raise ValueError(f"request {work.id} has arrived before")
-        entry = Entry(work, arrived=now, uncached=max(1, work.uncached))
+        entry = Entry(work, arrived=now, uncached=max(1, work.uncached), at=work.cached)
         self._classify(entry)
         entry.ready = not (entry.big and work.paceable and self.policy in PACING)
         self.entries[work.id] = entry
@@ -91,12 +91,12 @@ class Controller:
         self.debt.open(now)
         return entry
 
-    def measured(self, now: float, id: str, uncached: int, paceable: bool) -> None:
-        """The exact uncached tokens of a waiting request are known, and whether it can go in pieces after all."""
+    def measured(self, now: float, id: str, uncached: int, paceable: bool, cached: int = 0) -> None:
+        """The exact uncached and cached tokens of a waiting request are known, and whether it can go in pieces after all."""
         entry = self.entries[id]
         if entry.phase is Phase.QUEUED:
             self._queue.remove(entry)
-            entry.uncached = max(1, uncached)
+            entry.uncached, entry.at = max(1, uncached), cached
             entry.work.paceable = paceable
             self._classify(entry)
             entry.ready = True
@@ -115,13 +115,14 @@ class Controller:
         self.debt.prefill_ended(now)
         gap = self.debt.take_gap(now)
         if seconds is not None and self.in_flight == tokens:
-            self.learner.piece(tokens, seconds)
+            self.learner.piece(tokens, seconds, entry.at)
             self.pacer.seen = max(self.pacer.seen, tokens)
             if gap is not None:
-                self.learner.gap(tokens, gap)
+                self.learner.gap(tokens, gap, entry.at)
             self.refit()
         entry.in_flight = 0
         entry.phase = Phase.QUEUED
+        entry.at = max(0, entry.at + entry.uncached - uncached)
         entry.uncached = max(1, uncached)
         self._queue.add(entry)
 
@@ -134,7 +135,7 @@ class Controller:
         if entry.phase is Phase.DECODE:
             return  # no stream: its prefill was taken to be over already
         if entry.paced and self.pacer.model is not None:
-            self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight))
+            self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight, entry.at))
         self._prefill_over(now, entry)
         if entry.work.streams:
             self.debt.join(now, id, tokens)
@@ -217,14 +218,14 @@ class Controller:
         if entry.released:
             return self._send(now, entry, False)
         if overdue:
-            return self._piece(now, entry, self.pacer.piece(), True) if in_pieces else self._send(now, entry, True)
-        if not entry.big and self.pacer.is_tiny(entry.uncached) and busy <= 2 * self.pacer.piece():
+            return self._piece(now, entry, self.pacer.piece(entry.at), True) if in_pieces else self._send(now, entry, True)
+        if not entry.big and self.pacer.is_tiny(entry.uncached, entry.at) and busy <= 2 * self.pacer.piece():
             return self._send(now, entry, False)
         if entry.big and not entry.work.paceable and self.live:
             return None  # held: nothing else protects the live answers from it
         coming = any(e.phase is Phase.WHOLE and e.work.streams for e in self.entries.values())
         ahead = self._ahead(entry) if entry.paced and not in_pieces else 0.0
-        room, retry_at = self.pacer.grant(now, self.live > 0 or coming, self.debt, ahead)
+        room, retry_at = self.pacer.grant(now, self.live > 0 or coming, self.debt, ahead, entry.at)
         if not room:
             self._retry_at = min(self._retry_at, retry_at)
             return None
@@ -239,13 +240,14 @@ class Controller:
         if self.pacer.model is None or self.targets.share <= 0:
             return 0.0
         caught_up = self.learner.last_overhead * (1.0 - self.targets.share) / self.targets.share
-        return self.pacer.model.prefill(entry.uncached) - caught_up
+        # No more than credit can hold: what is asked for beyond that would never be in hand.
+        return min(self.pacer.model.prefill(entry.uncached, entry.at) - caught_up, 0.8 * self.debt.credit)
 
     def _send(self, now: float, entry: Entry, yielded: bool) -> Go:
         waited = self._grant(now, entry, entry.uncached, Phase.WHOLE, yielded)
         if not entry.work.streams:
             model = self.pacer.model
-            entry.whole_by = now + (model.piece(entry.uncached) if model is not None else 1.0)
+            entry.whole_by = now + (model.piece(entry.uncached, entry.at) if model is not None else 1.0)
         return Go(entry.work.id, waited, yielded)
 
     def _piece(self, now: float, entry: Entry, tokens: int, yielded: bool) -> Piece:
@@ -271,8 +273,8 @@ class Controller:
 
     def _classify(self, entry: Entry) -> None:
         model = self.pacer.model
-        entry.big = self.pacer.is_big(entry.uncached)
-        entry.alone = model.prefill(entry.uncached) if model is not None else 0.0
+        entry.big = self.pacer.is_big(entry.uncached, entry.at)
+        entry.alone = model.prefill(entry.uncached, entry.at) if model is not None else 0.0
 
     def _due(self, entry: Entry) -> float:
         """When the share yields to this request: `wait` bounds its first grant, `stretch` the rest."""

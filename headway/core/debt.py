@@ -122,7 +122,7 @@ class DebtLedger:
 
     def clear_at(self, now: float, ahead: float = 0.0) -> float:
         """Earliest time (seconds, >= now) at which the worst-off answer is owed nothing, if all decode at their solo
-        rate until then. `ahead`: seconds of entitlement to leave in hand beside that."""
+        rate until then. `ahead`: seconds of entitlement to leave in hand beside that. The share is below 1."""
         self._settle_all(now)
         latest = now
         for victim in self.victims.values():
@@ -133,7 +133,7 @@ class DebtLedger:
                 continue
             owed = victim.owed + self.share * rate * ahead
             if owed > 0 and not self._silent(victim, now, rate):
-                latest = max(latest, now + owed / (rate * (1.0 - self.share)) if self.share < 1 else now + 1e9)
+                latest = max(latest, now + owed / (rate * (1.0 - self.share)))
         return latest
 
     @property

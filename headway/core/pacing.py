@@ -44,44 +44,47 @@ class Pacer:
     def unit(self) -> int:
         return self.block or UNKNOWN_BLOCK
 
-    def piece(self) -> int:
-        """Tokens of a piece beside a live answer."""
+    def piece(self, at: int = 0) -> int:
+        """Tokens of a piece beside a live answer, behind `at` cached tokens."""
         if self.model is None:
             return self.unit
-        blocks = max(1, self.model.tokens_within(self.targets.gap) // self.unit)
+        blocks = max(1, self.model.tokens_within(self.targets.gap, at) // self.unit)
         if self.chunk is not None and blocks * self.unit >= self.chunk:
             # A whole chunk keeps the gap target: the engine never makes a longer step than that.
             blocks *= ALONE_GROWTH
         return min(blocks * self.unit, max(2 * self.seen, self.unit) // self.unit * self.unit)
 
-    def alone_piece(self) -> int:
+    def alone_piece(self, at: int = 0) -> int:
         """Tokens of a piece when nobody decodes."""
-        beside = self.piece()
+        beside = self.piece(at)
         if self.model is None or self.model.b <= 0:
             return beside
-        wanted = int(self.model.h / (ALONE_OVERHEAD * self.model.b)) // self.unit * self.unit
+        slope = self.model.b + self.model.c * at
+        wanted = int(self.model.h / (ALONE_OVERHEAD * slope)) // self.unit * self.unit
         return max(beside, min(wanted, ALONE_GROWTH * beside))
 
-    def is_big(self, uncached: int) -> bool:
-        """Whether a prefill of `uncached` tokens, sent whole, would make a gap above the target."""
+    def is_big(self, uncached: int, at: int = 0) -> bool:
+        """Whether a prefill of `uncached` tokens behind `at` cached ones, sent whole, would make a gap above the target."""
         if self.model is None:
             return uncached > UNKNOWN_BIG
         largest = uncached if self.chunk is None else min(uncached, self.chunk)
-        return self.model.gap(largest) > self.targets.gap and uncached > self.unit
+        return self.model.gap(largest, at) > self.targets.gap and uncached > self.unit
 
-    def is_tiny(self, uncached: int) -> bool:
+    def is_tiny(self, uncached: int, at: int = 0) -> bool:
         """Whether it costs no more than a decode step: never worth a wait."""
-        return uncached <= 64 or (self.model is not None and self.model.prefill(uncached) <= self.model.a)
+        return uncached <= 64 or (self.model is not None and self.model.prefill(uncached, at) <= self.model.a)
 
     def reachable_gap(self) -> float | None:
         """Seconds of the longest gap with pieces of one block, or None while no model is known."""
         return None if self.model is None else self.model.gap(self.unit)
 
-    def grant(self, now: float, live: bool, debt: DebtLedger, ahead: float = 0.0) -> tuple[int, float]:
-        """(tokens that may be prefilled now, 0) or (0, time at which to ask again).
+    def grant(self, now: float, live: bool, debt: DebtLedger, ahead: float = 0.0, at: int = 0) -> tuple[int, float]:
+        """(tokens that may be prefilled now behind `at` cached ones, 0) or (0, time at which to ask again).
 
         `live`: an answer decodes, or a short request is about to. `ahead`: see DebtLedger.clear_at."""
         if not live:
-            return self.alone_piece(), 0.0
+            return self.alone_piece(at), 0.0
+        if debt.share >= 1.0:
+            return 0, float("inf")  # all of an answer's rate is asked for: only a newcomer's bound lets it in
         clear = debt.clear_at(now, ahead)
-        return (self.piece(), 0.0) if clear <= now else (0, clear)
+        return (self.piece(at), 0.0) if clear <= now else (0, clear)

@@ -1,21 +1,30 @@
-"""The step-time model t = a + e + b*p, learned from live traffic.
+"""The step-time model t = a + e + b*p + c*p*(position + p/2), learned from live traffic.
 
-    a  seconds of a decode-only step            e  extra seconds of a step that carries prefill beside decodes
-    b  seconds a prefill token                  h  seconds that a piece lasts beyond its prefill (HTTP, ids, the step under way)
+    a  seconds of a decode-only step
+    e  extra seconds of a step that carries prefill beside decodes
+    b  seconds a prefill token at the beginning of a prompt
+    c  seconds by which a token costs more for each token before it (attention over what is there already)
+    h  seconds that a piece lasts beyond its prefill (HTTP, ids, the step under way)
 
 Invariants
 ----------
 1. A model is only given once a piece has been timed: `model()` is None before.
-2. Estimates are medians or upper quartiles over the last `WINDOW` samples: one stall moves nothing, drift is followed.
-3. All four are >= 0.
+2. Estimates are robust (Huber weights on relative errors, upper quartiles) over a few recent samples of each size and position:
+   one stall moves little, drift is followed.
+3. All five are >= 0.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 WINDOW = 48
+"""Decode gaps that are remembered."""
+EACH = 5
+"""Timed pieces that are remembered of each size and position."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,22 +33,29 @@ class StepModel:
     e: float
     b: float
     h: float
+    c: float = 0.0
 
-    def gap(self, tokens: int) -> float:
+    def prefill(self, tokens: int, at: int = 0) -> float:
+        """Seconds that `tokens` uncached tokens cost the engine behind `at` tokens that it has."""
+        return tokens * (self.b + self.c * (at + tokens / 2))
+
+    def gap(self, tokens: int, at: int = 0) -> float:
         """Seconds between two outputs of a live answer with a step of `tokens` prefill tokens in between."""
-        return self.a + self.e + self.b * tokens
+        return self.a + self.e + self.prefill(tokens, at)
 
-    def prefill(self, tokens: int) -> float:
-        """Seconds that `tokens` uncached tokens cost the engine."""
-        return self.b * tokens
-
-    def piece(self, tokens: int) -> float:
+    def piece(self, tokens: int, at: int = 0) -> float:
         """Seconds from sending a piece of `tokens` uncached tokens to its answer."""
-        return self.h + self.e + self.b * tokens
+        return self.h + self.e + self.prefill(tokens, at)
 
-    def tokens_within(self, gap: float) -> int:
-        """Largest prefill whose gap is at most `gap` seconds: C* = (L - a - e)/b. May be 0."""
-        return max(0, int((gap - self.a - self.e) / self.b))
+    def tokens_within(self, gap: float, at: int = 0) -> int:
+        """Largest prefill whose gap is at most `gap` seconds: C* = (L - a - e)/b for c = 0. May be 0."""
+        room = gap - self.a - self.e
+        if room <= 0:
+            return 0
+        slope = self.b + self.c * at
+        if self.c * room <= 1e-9 * slope * slope:
+            return int(room / slope)
+        return int((sqrt(slope * slope + 2 * self.c * room) - slope) / self.c)
 
 
 def median(values: list[float]) -> float:
@@ -55,14 +71,23 @@ def quantile(values: list[float], q: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
 
 
+@dataclass(slots=True, frozen=True)
+class Sample:
+    """A piece of `tokens` uncached tokens behind `at` cached ones took `seconds`."""
+
+    tokens: int
+    at: int
+    seconds: float
+
+
 class StepLearner:
     """Learns a StepModel from decode gaps, timed pieces and the gaps that victims had during them."""
 
     def __init__(self) -> None:
         self._solo: deque[float] = deque(maxlen=WINDOW)
-        # A few recent samples of each size: a run of equal pieces must not push out the sizes that give the slope.
-        self._pieces: dict[int, deque[tuple[int, float]]] = {}
-        self._gaps: deque[tuple[int, float]] = deque(maxlen=WINDOW // 3)
+        # By size and position: a run of equal pieces must not push out the samples that give the slopes.
+        self._pieces: dict[tuple[int, int], deque[Sample]] = {}
+        self._gaps: deque[Sample] = deque(maxlen=WINDOW // 3)
         self._last: deque[float] = deque(maxlen=8)
         self._model: StepModel | None = None
 
@@ -70,15 +95,17 @@ class StepLearner:
         """A live answer's time per token while no prefill ran."""
         self._solo.append(seconds)
 
-    def piece(self, tokens: int, seconds: float) -> None:
-        """`tokens` uncached tokens were answered `seconds` after they were sent, with no other prefill beside them."""
+    def piece(self, tokens: int, seconds: float, at: int = 0) -> None:
+        """`tokens` uncached tokens behind `at` cached ones were answered `seconds` after they were sent, with no other
+        prefill beside them."""
         if tokens > 0 and seconds > 0:
-            self._pieces.setdefault(tokens.bit_length(), deque(maxlen=12)).append((tokens, seconds))
+            place = (tokens.bit_length(), (at // 1024).bit_length())
+            self._pieces.setdefault(place, deque(maxlen=EACH)).append(Sample(tokens, at, seconds))
             self._model = None
 
-    def gap(self, tokens: int, seconds: float) -> None:
-        """The longest gap of any live answer during a piece of `tokens` tokens."""
-        self._gaps.append((tokens, seconds))
+    def gap(self, tokens: int, seconds: float, at: int = 0) -> None:
+        """The longest gap of any live answer during such a piece."""
+        self._gaps.append(Sample(tokens, at, seconds))
         self._model = None
 
     def last(self, overhead: float) -> None:
@@ -92,7 +119,7 @@ class StepLearner:
 
     @property
     def samples(self) -> int:
-        return sum(len(size) for size in self._pieces.values())
+        return sum(len(place) for place in self._pieces.values())
 
     def model(self) -> StepModel | None:
         if self._model is None and self._pieces:
@@ -101,21 +128,73 @@ class StepLearner:
 
     def _fit(self) -> StepModel:
         a = median(list(self._solo)) if self._solo else 0.0
-        b, intercept = _line([point for size in self._pieces.values() for point in size])
-        e = max(0.0, quantile([seconds - a - b * tokens for tokens, seconds in self._gaps], 0.75)) if self._gaps else 0.0
-        return StepModel(a=a, e=e, b=b, h=max(0.0, intercept - e))
+        intercept, b, c = fit([sample for place in self._pieces.values() for sample in place])
+        bare = StepModel(a=a, e=0.0, b=b, h=0.0, c=c)
+        over = [gap.seconds - bare.gap(gap.tokens, gap.at) for gap in self._gaps]
+        e = max(0.0, quantile(over, 0.75)) if over else 0.0
+        return StepModel(a=a, e=e, b=b, h=max(0.0, intercept - e), c=c)
 
 
-def _line(points: list[tuple[int, float]]) -> tuple[float, float]:
-    """Slope and intercept (both > 0 or >= 0) through (tokens, seconds): Theil-Sen over pairs whose sizes differ
-    enough to carry information; with one size only, all of the time is charged to the tokens, which errs on the
-    careful side (pieces come out smaller)."""
-    largest = max(tokens for tokens, _ in points)
-    slopes = [
-        (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if abs(x2 - x1) >= 0.2 * largest
+def fit(samples: Sequence[Sample]) -> tuple[float, float, float]:
+    """(intercept, b, c) of seconds = intercept + b*p + c*p*(at + p/2), all >= 0. With too little variety to tell the terms
+    apart, the time is charged to the tokens, which errs on the careful side: pieces come out smaller."""
+    careful = median([s.seconds / s.tokens for s in samples])
+    for terms in ((True, True), (True, False), (False, False)):
+        solution = _huber(samples, *terms)
+        if solution is None:
+            continue
+        intercept, b, c = solution
+        if intercept >= 0 and c >= 0 and 0.1 * careful <= b + c * max(s.at + s.tokens / 2 for s in samples) and b > 0:
+            return intercept, b, c
+    return 0.0, careful, 0.0
+
+
+def _huber(samples: Sequence[Sample], with_intercept: bool, with_position: bool) -> tuple[float, float, float] | None:
+    """Least squares of the relative error with Huber weights; None where the terms cannot be told apart."""
+    sizes = [s.tokens for s in samples]
+    ats = [s.at for s in samples]
+    if with_intercept and (len(samples) < 3 or max(sizes) < 1.3 * min(sizes)):
+        return None
+    if with_position and (len(samples) < 5 or max(ats) < 2 * max(sizes)):
+        return None
+    rows = []
+    for s in samples:
+        row = [1.0 / s.seconds if with_intercept else 0.0, s.tokens / s.seconds]
+        row.append(s.tokens * (s.at + s.tokens / 2) / s.seconds if with_position else 0.0)
+        rows.append(row)
+    used = [i for i, on in enumerate((with_intercept, True, with_position)) if on]
+    weights = [1.0] * len(rows)
+    solution = [0.0, 0.0, 0.0]
+    for _ in range(4):
+        solved = _solve(rows, weights, used)
+        if solved is None:
+            return None
+        solution = solved
+        errors = [abs(1.0 - sum(x * y for x, y in zip(row, solution, strict=True))) for row in rows]
+        spread = max(1.5 * median(errors), 1e-6)
+        weights = [1.0 if error <= spread else spread / error for error in errors]
+    return solution[0], solution[1], solution[2]
+
+
+def _solve(rows: list[list[float]], weights: list[float], used: list[int]) -> list[float] | None:
+    """Weighted normal equations for a right-hand side of ones, by Gauss elimination with scaled columns."""
+    scale = {i: max(abs(row[i]) for row in rows) or 1.0 for i in used}
+    n = len(used)
+    table = [
+        [sum(w * row[i] / scale[i] * row[j] / scale[j] for row, w in zip(rows, weights, strict=True)) for j in used]
+        + [sum(w * row[i] / scale[i] for row, w in zip(rows, weights, strict=True))]
+        for i in used
     ]
-    careful = median([seconds / tokens for tokens, seconds in points])
-    slope = median(slopes) if len(slopes) >= 2 else careful
-    if not 0.2 * careful <= slope <= careful:
-        slope = careful
-    return slope, max(0.0, median([seconds - slope * tokens for tokens, seconds in points]))
+    for k in range(n):
+        pivot = max(range(k, n), key=lambda r: abs(table[r][k]))
+        table[k], table[pivot] = table[pivot], table[k]
+        if abs(table[k][k]) < 1e-7:
+            return None
+        for r in range(n):
+            if r != k:
+                factor = table[r][k] / table[k][k]
+                table[r] = [x - factor * y for x, y in zip(table[r], table[k], strict=True)]
+    solution = [0.0, 0.0, 0.0]
+    for k, i in enumerate(used):
+        solution[i] = table[k][n] / table[k][k] / scale[i]
+    return solution

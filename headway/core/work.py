@@ -24,6 +24,8 @@ class Work:
     id: str
     uncached: int
     """Prompt tokens that the engine would have to compute: an estimate until `Controller.measured`."""
+    cached: int = 0
+    """Prompt tokens believed to be cached: those before the uncached ones."""
     client: str = ""
     """Whose request it is: order is FIFO per client and size, and clients take turns."""
     streams: bool = True
@@ -39,6 +41,8 @@ class Entry:
     work: Work
     arrived: float
     uncached: int
+    at: int = 0
+    """Tokens of the prompt that are cached, before the uncached ones."""
     phase: Phase = Phase.QUEUED
     ready: bool = True
     """False while a big request is being rendered: nothing may be granted to it yet."""

@@ -106,9 +106,9 @@ class Permit:
             raise Expired
         return decision
 
-    def measured(self, uncached: int, paceable: bool) -> None:
+    def measured(self, uncached: int, cached: int) -> None:
         """See Controller.measured."""
-        self._desk.controller.measured(self._desk.now, self.work.id, uncached, paceable)
+        self._desk.controller.measured(self._desk.now, self.work.id, uncached, True, cached)
         self._desk.turn()
 
     def release(self) -> None:

@@ -140,7 +140,7 @@ class Pacing:
         model = self.upstream.controller.pacer.model
         if model is None:
             return False
-        own = model.piece((end - self.done) * self.block)
+        own = model.piece((end - self.done) * self.block, self.done * self.block)
         return seconds > 2.0 * own and seconds > 0.5 * (own + model.piece(computed_whole))
 
 
@@ -173,5 +173,5 @@ async def prepare(upstream: Upstream, permit: Permit, ask: Ask, headers: Headers
     pacing = Pacing(upstream, permit, ask, headers, ids, keys, block)
     # The last block is left to a piece even where all is cached, unless all is: hits end before the last token.
     pacing.start = pacing.done = min(upstream.blocks.cached(keys), pacing.last)
-    permit.measured(pacing.uncached, paceable=True)
+    permit.measured(pacing.uncached, pacing.done * block)
     return pacing

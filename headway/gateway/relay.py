@@ -95,6 +95,7 @@ class Relay:
         return Work(
             id=str(next(self._ids)),
             uncached=max(1, estimate - cached),
+            cached=cached,
             client=client_of(down),
             streams=ask.stream is not False,
             paceable=dialect.paced and (ask.render is not None or ask.ids is not None) and not self._known_unpaceable(ask),

@@ -41,6 +41,7 @@ def snapshot(config: Config, upstream: Upstream) -> dict[str, Any]:
             "a": model.a if model else None,
             "e": model.e if model else None,
             "b": model.b if model else None,
+            "c": model.c if model else None,
             "h": model.h if model else None,
             "samples": controller.learner.samples,
             "piece_tokens": controller.pacer.piece(),

@@ -250,7 +250,7 @@ class Upstream:
         model = self.controller.pacer.model
         if model is None:
             return
-        for term in ("a", "e", "b", "h"):
+        for term in ("a", "e", "b", "c", "h"):
             self.metrics.model.labels(term).set(getattr(model, term))
         reachable = self.controller.pacer.reachable_gap()
         if reachable is not None and reachable > self.config.targets.gap and not self._warned and self.engine.block:

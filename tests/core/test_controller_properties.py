@@ -66,7 +66,7 @@ class Traffic(RuleBasedStateMachine):
                 self.prefilling.add(id)
             work = self.waiting.pop(id)
             if first and self.policy in ("serialize", "passthrough"):
-                line = self.order[work.client, True]
+                line = self.order[work.client, self.controller.entries[id].big]
                 assert line[0] == id, "out of order"
                 line.remove(id)
 
@@ -93,7 +93,7 @@ class Traffic(RuleBasedStateMachine):
     def arrive(self, uncached: int, client: str, streams: bool, paceable: bool) -> None:
         id = str(self.next)
         self.next += 1
-        work = Work(id, uncached, client, streams=streams, paceable=paceable)
+        work = Work(id, uncached, client=client, streams=streams, paceable=paceable)
         try:
             entry = self.controller.arrive(self.now, work)
         except QueueFull:
@@ -101,7 +101,7 @@ class Traffic(RuleBasedStateMachine):
             return
         self.waiting[id], self.arrived[id], self.left[id] = work, self.now, uncached
         if self.policy in ("serialize", "passthrough"):
-            self.order.setdefault((client, True), []).append(id)
+            self.order.setdefault((client, entry.big), []).append(id)
         if not entry.ready:
             assert self.policy in PACING and paceable
             self.controller.measured(self.now, id, uncached, paceable=True)
