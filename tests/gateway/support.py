@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -48,7 +49,7 @@ def run(main: Coroutine[Any, Any, None], limit_s: float = 30.0) -> None:
     async def guarded() -> None:
         await asyncio.wait_for(main, limit_s)
         end = time.monotonic() + 2.0
-        while (left := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < end:
+        while (left := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < end:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert not left, f"tasks left behind: {left}"
 
@@ -185,7 +186,7 @@ class Answer:
 
     def longest_gap(self, since: float, till: float) -> float:
         times = [at for at, _ in self.events if since - 0.05 <= at <= till + 0.05]
-        return max((b - a for a, b in zip(times, times[1:], strict=False)), default=0.0)
+        return max((b - a for a, b in pairwise(times)), default=0.0)
 
 
 async def read_stream(
@@ -350,7 +351,7 @@ class Scripted:
 
 
 async def _hangup(reader: asyncio.StreamReader) -> None:
-    while not reader.at_eof():
+    while not reader.at_eof():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 

@@ -58,7 +58,13 @@ STREAM = "Content-Type: text/event-stream; charset=utf-8"
 RESPONSES = {
     "json": sized("200 OK", b'{ "a" : 1.0 }\n', "Content-Type: application/json", "X-Request-Id: 7"),
     "odd header case, repeated and empty fields": sized(
-        "200 Fine", b"x", "cOnTent-TYPE: text/plain", "SET-cookie: a=1", "Set-Cookie: b=2", "x-empty:", "X-Headway-Outcome: theirs"
+        "200 Fine",
+        b"x",
+        "cOnTent-TYPE: text/plain",
+        "SET-cookie: a=1",
+        "Set-Cookie: b=2",
+        "x-empty:",
+        "X-Headway-Outcome: theirs",
     ),
     "400": sized("400 Bad Request", ERROR, "Content-Type: application/json"),
     "404 without a reason": sized("404 ", b"nothing here", "Content-Type: text/plain"),
@@ -68,7 +74,8 @@ RESPONSES = {
     "gzip in chunks": head("200 OK", "Content-Encoding: gzip", "Transfer-Encoding: chunked") + chunked(ZIPPED[:7], ZIPPED[7:]),
     "events": head("200 OK", STREAM, "Cache-Control: no-store", "Transfer-Encoding: chunked") + chunked(*EVENTS),
     "gzipped events": head("200 OK", STREAM, "Content-Encoding: gzip", "Transfer-Encoding: chunked") + chunked(ZIPPED),
-    "events of another kind": head("200 OK", STREAM, "Transfer-Encoding: chunked") + chunked(b": ping\r\n\r\n", b"event: x\r\n\r\n"),
+    "events of another kind": head("200 OK", STREAM, "Transfer-Encoding: chunked")
+    + chunked(b": ping\r\n\r\n", b"event: x\r\n\r\n"),
     "204": head("204 No Content", "X-Note: empty"),
     "no body": sized("200 OK", b""),
     "ended by the connection": head("200 OK", "Content-Type: text/plain", "Connection: close") + b"to the end",
@@ -134,7 +141,9 @@ def test_request_passes_unchanged(name: str) -> None:
             (got,) = upstream.requests
             assert got.start == f"POST {target} HTTP/1.1".encode()
             assert got.body == body
-            sent = [(n.encode(), v.encode()) for n, v in fields_sent if n != "X-Mine" and n.lower().encode() not in REQUEST_ALLOWED]
+            sent = [
+                (n.encode(), v.encode()) for n, v in fields_sent if n != "X-Mine" and n.lower().encode() not in REQUEST_ALLOWED
+            ]
             assert end_to_end(got, REQUEST_ALLOWED) == sent
             assert got.get(b"host") == url.removeprefix("http://").encode()
 
