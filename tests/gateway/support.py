@@ -271,7 +271,7 @@ async def read_message(reader: asyncio.StreamReader, *, bodyless: bool = False) 
 def raw_request(method: str, path: str, body: bytes = b"", headers: Sequence[tuple[str, str]] = ()) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: gateway.test"]
     lines += [f"{name}: {value}" for name, value in headers]
-    if body and not any(name.lower() == "transfer-encoding" for name, _ in headers):
+    if body and not any(name.lower() in ("transfer-encoding", "content-length") for name, _ in headers):
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
@@ -318,7 +318,7 @@ class Scripted:
         self.script = script
         self.requests: list[Message] = []
         self.left = 0
-        """Connections that the gateway has closed."""
+        """Connections that have ended."""
         self.open = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -327,7 +327,7 @@ class Scripted:
         try:
             while True:
                 request = await read_message(reader)
-                if request.target == b"/metrics":
+                if request.target.endswith(b"/metrics"):
                     writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                     continue
                 self.requests.append(request)
@@ -344,8 +344,9 @@ class Scripted:
                 if writer.is_closing():
                     return
         except Hangup:
-            self.left += 1
+            pass
         finally:
+            self.left += 1
             self.open -= 1
             await close(writer)
 
