@@ -173,7 +173,7 @@ class Upstream:
             latest = await self.scrape()
             if latest is not None:
                 self._learn_metrics(latest)
-                idle = latest.idle and not self.controller.entries
+                idle = latest.idle and not any(entry.work.prefills for entry in self.controller.entries.values())
                 if self.config.probe and not self.engine.probed and idle and self._probing is None:
                     self._probing = asyncio.create_task(self._run_probe())
             await asyncio.sleep(SCRAPE_S if self.engine.up else 1.0)
