@@ -85,6 +85,8 @@ class Controller:
             raise ValueError(f"request {work.id} has arrived before")
         entry = Entry(work, arrived=now, uncached=max(1, work.uncached), at=work.cached)
         self._classify(entry)
+        if entry.big and not self.live and not self._contended() and entry.uncached <= self.pacer.alone_piece(entry.at):
+            entry.big = False  # one piece at most, with nobody to protect: sent whole it is the same, without the detour
         entry.ready = not (entry.big and work.paceable and self.policy in PACING)
         self.entries[work.id] = entry
         self._queue.add(entry)

@@ -245,6 +245,7 @@ class KVCache:
         if not self.align:
             return
         kept = self._boundaries(request) if self.sparse else None
+        checkpoint = (request.prompt_tokens - (0 if self.drops_block else 1)) // block - self.drops_block
         for group, states in enumerate(held.states, start=1):
             for index in range(states.published, whole):
                 state = states.blocks[index]
@@ -253,6 +254,10 @@ class KVCache:
                 self.pool.publish(state, group, request.keys[index])
                 self._new_states.add((group, request.keys[index]))
             states.published = max(states.published, whole)
+            # vLLM 0.32 registers the prompt's last boundary again at each step until the tokens pass the
+            # next one, so others that hit that state wait as long as its owner still holds it.
+            if 0 < whole <= len(states.blocks) and whole == checkpoint and states.blocks[whole - 1] is not None:
+                self._new_states.add((group, request.keys[whole - 1]))
 
     def _boundaries(self, request: Request) -> set[int]:
         """Indices of the blocks whose states sparse retention keeps."""
