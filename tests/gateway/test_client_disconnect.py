@@ -149,7 +149,7 @@ def test_while_its_prompt_is_rendered() -> None:
 def test_while_its_body_arrives() -> None:
     async def main() -> None:
         async with engine() as server, gateway(server.url) as served:
-            reader, writer = await asyncio.open_connection("127.0.0.1", served.front.port)
+            _reader, writer = await asyncio.open_connection("127.0.0.1", served.front.port)
             writer.write(raw_request("POST", "/v1/completions", b"x", [("Content-Length", "1000")]))
             await until(lambda: served.front.live == 1)
             assert now(served)["requests"] == 0  # nothing is held for half a body

@@ -115,7 +115,10 @@ def test_second_turn_of_a_dialect_without_pieces() -> None:
     async def main() -> None:
         async with engine() as server, gateway(server.url, wait=1.0) as served, session() as http:
             teach(served)
-            for path, field, limit in (("/v1/messages", "messages", "max_tokens"), ("/v1/responses", "input", "max_output_tokens")):
+            for path, field, limit in (
+                ("/v1/messages", "messages", "max_tokens"),
+                ("/v1/responses", "input", "max_output_tokens"),
+            ):
                 first, second = turns()
                 seed = [{"role": "user", "content": f"by {path}"}]
                 for n, messages in enumerate((seed + first[1:], seed + first[1:], seed + second[1:])):
@@ -155,7 +158,10 @@ def test_gateway_needs_no_engine_of_ours() -> None:
     """An upstream that is no vLLM: small requests pass, nothing of ours is asked of it but /metrics."""
 
     async def main() -> None:
-        async with scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as (upstream, url), gateway(url, probe=True) as served:
+        async with (
+            scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as (upstream, url),
+            gateway(url, probe=True) as served,
+        ):
             async with session() as http, http.post(served.url + "/v1/chat/completions", json=chat("hi")) as response:
                 assert response.status == 200
             assert [request.target for request in upstream.requests] == [b"/v1/chat/completions"]

@@ -1,4 +1,4 @@
-"""Pieces carry what decides over the prefix cache and nothing else, and whatever goes wrong with one, the request goes on whole."""
+"""Pieces carry what decides over the prefix cache and nothing else; whatever goes wrong with one, the request goes on whole."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ def test_port_in_use() -> None:
     "url",
     [
         "", "http://", "http://:8000", "http://h:0", "http://h:70000", "http://h:-1", "http://h h:1", "http://h:1/a b", "//h:1",
-        "http://user:key@h:1", "http://h:1/?a=b", "http://h:1/#f", "http://h:1\r\nX: y", "http://[::1:1", "http://h\u00e9:1", "h:1",
+        "http://user:key@h:1", "http://h:1/?a=b", "http://h:1/#f", "http://h:1\r\nX: y", "http://[::1:1", "http://h\u00e9:1",
+        "h:1",
     ],
 )  # fmt: skip
 def test_unusable_upstream(url: str) -> None:
