@@ -8,6 +8,7 @@ adds the durations up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -197,9 +198,9 @@ class Engine:
         rate = self.settings.tokens_per_step
         if rate <= 1.0:
             return 1
-        done = request.outputs
-        wanted = int(round(done / rate) + 1) * rate
-        return max(1, min(scheduled, round(wanted) - done))
+        done = request.outputs - 1
+        steps = math.ceil(done / rate - 1e-9)
+        return max(1, min(scheduled, math.floor((steps + 1) * rate + 1e-9) - done))
 
     def _count(self, tokens: int) -> None:
         counters = self.counters

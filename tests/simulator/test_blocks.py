@@ -86,3 +86,11 @@ def test_reset_forgets_everything_but_not_while_a_block_is_held() -> None:
     assert pool.reset()
     assert pool.find(0, 1) is None
     assert len(pool.take(2)) == 2
+
+
+def test_blocks_without_a_key_come_back_in_the_order_of_their_release() -> None:
+    pool = BlockPool(5)
+    a, b, c, d = pool.take(4)
+    pool.release([c, a])
+    pool.release([d, b])
+    assert pool.take(4) == [d, b, c, a]

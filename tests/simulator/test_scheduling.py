@@ -212,3 +212,30 @@ def test_one_token_prompt_tail_makes_no_mixed_step() -> None:
     assert [c.tokens for c in second.chunks] == [1, 1]
     assert first.duration == pytest.approx(0.010 + 0.005 + 1280 * 1e-4)
     assert second.duration == pytest.approx(0.010)
+
+
+def test_speculative_decoding_carries_its_drafts_and_yields_the_mean() -> None:
+    running = engine(groups=0, block=16, drafts=3, rate=2.5)
+    running.add(request("a", 20, 22))
+    chunks, outputs = [], []
+    while running.has_work:
+        result = running.step()
+        chunks.append(result.chunks[0].tokens)
+        outputs.append(result.outputs[0].tokens)
+    assert chunks[0] == 20
+    assert set(chunks[1:]) == {4}, "one token and three drafts in each step"
+    assert outputs[0] == 1
+    assert sum(outputs) == 22
+    assert set(outputs[1:-1]) == {2, 3}
+    assert sum(outputs[1:9]) == 20
+
+
+def test_a_chunk_ends_at_the_first_of_several_stops() -> None:
+    running = engine(budget=4096)
+    serve(running, request("long", 3000))
+    fork = request("fork", 2000)
+    assert fork.tokens is not None
+    fork.tokens.extend(range(900))
+    fork.prompt_tokens = len(fork.tokens)
+    # the junction at 1920 comes before the last boundary at 2560
+    assert serve(running, fork) == [(1920,), (640,), (340,)]

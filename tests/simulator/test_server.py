@@ -306,7 +306,7 @@ def test_first_bytes_of_a_chat_come_with_the_first_token_but_headers_at_once() -
             async for _ in events(answer):
                 first = loop.time() - sent
                 break
-        assert headers < 0.15
-        assert first > 0.3
+        # 30,000 tokens of 10 µs: headers do not wait for them
+        assert first - headers > 0.25
 
     with_server(body)

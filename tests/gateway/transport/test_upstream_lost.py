@@ -115,6 +115,29 @@ def test_abort_in_the_same_tick(run):
     run(scenario)
 
 
+def test_abort_at_every_moment_of_connecting(run):
+    """uvloop reports no loss of a connection cancelled between `connection_made` and the end of connect."""
+
+    async def scenario():
+        async def upstream(reader, writer, _):
+            await read_request(reader)
+            await reader.read()
+
+        async with scripted(upstream) as port, dialing(port) as dialer:
+            records = []
+            for ticks in range(12):
+                for _ in range(5):
+                    records.append(Record())
+                    call = dialer.send(request(), b"", records[-1])
+                    for _ in range(ticks):
+                        await asyncio.sleep(0)
+                    call.abort()
+            await eventually(lambda: not dialer._open and not dialer._connecting)
+            assert all(record.events == [] for record in records)
+
+    run(scenario)
+
+
 ENDINGS = {
     "before anything": b"",
     "inside the head": b"HTTP/1.1 200 OK\r\nContent-",
