@@ -142,8 +142,7 @@ class Relay:
             await pacing.run()
             if pacing.sent:
                 return Outcome.PACED, pacing
-            if permit.entry.big:
-                self.metrics.unpaced(Unpaced.SHORT)
+            self.metrics.unpaced(Unpaced.SHORT)
             return Outcome.HELD, pacing
         except GaveUp as error:
             self.metrics.unpaced(error.reason)

@@ -154,6 +154,23 @@ def test_index_that_was_wrong_forgets() -> None:
     run(main())
 
 
+def test_block_index_answers_where_the_text_index_does_not() -> None:
+    """Rendered, the prompt turns out to be cached: it is not big, and goes whole."""
+
+    async def main() -> None:
+        first, _ = turns()
+        async with engine() as server, gateway(server.url, gap=0.03) as served, session() as http:
+            teach(served)
+            await read_stream(http, served.url, body(first))
+            pieces = metric(served, "headway_pieces_total")
+            served.upstream.texts.clear()
+            assert cached(await read_stream(http, served.url, body(first))) >= FIRST - 64
+            assert metric(served, "headway_pieces_total") == pieces
+            assert metric(served, 'headway_unpaced_total{reason="short"}') == 1
+
+    run(main())
+
+
 def test_gateway_needs_no_engine_of_ours() -> None:
     """An upstream that is no vLLM: small requests pass, nothing of ours is asked of it but /metrics."""
 

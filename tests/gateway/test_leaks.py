@@ -71,7 +71,7 @@ async def one(served: Gateway, dice: random.Random) -> None:
 def test_a_thousand_mixed_cancels() -> None:
     async def main() -> None:
         dice = random.Random(20260)
-        async with engine(BRISK) as server, gateway(server.url, gap=0.02, wait=2.0) as served:
+        async with engine(BRISK) as server, gateway(server.url, gap=0.01, wait=2.0) as served:
             teach(served)
             assert (await post(served.front.port, "/v1/chat/completions", chat("warm"))).status == 200
             before = descriptors(), len(asyncio.all_tasks())
@@ -98,7 +98,7 @@ def test_a_thousand_mixed_cancels() -> None:
             await until(lambda: descriptors() <= before[0] + 2 * AT_A_TIME, 5, "the descriptors' end")
             # It still works, and a big prompt is still paced
             pieces = metric(served, "headway_pieces_total")
-            got = await post(served.front.port, "/v1/chat/completions", chat(text(6000, "after")))
+            got = await post(served.front.port, "/v1/chat/completions", chat(text(20000, "after")))
             assert got.status == 200 and metric(served, "headway_pieces_total") > pieces
 
     before = descriptors()

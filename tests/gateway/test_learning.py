@@ -31,6 +31,8 @@ from tests.gateway.support import (
 )
 
 BIG = 3000
+GAP = 0.02
+"""Seconds. With nobody live a piece may last four of these, 0.08 s: 800 tokens of FAST."""
 
 
 async def paced(served: Gateway, seed: str, **more: object) -> None:
@@ -46,15 +48,15 @@ def test_probe_confirms_what_metrics_say(version: str, details: bool) -> None:
     """Both eras of retention, with and without cached_tokens in usage."""
 
     async def main() -> None:
-        async with engine(version=version, prompt_tokens_details=details) as server:
-            async with gateway(server.url, probe=True, gap=0.1) as served:
-                await probed(served)
-                learned = served.upstream.engine
-                assert (learned.block, learned.block_confirmed, learned.caching) == (64, True, True)
-                assert learned.reports is details
-                model = served.upstream.controller.pacer.model
-                assert model is not None and 50e-6 < model.b < 400e-6
-                await paced(served, "x")
+        rig = engine(version=version, prompt_tokens_details=details)
+        async with rig as server, gateway(server.url, probe=True, gap=GAP) as served:
+            await probed(served)
+            learned = served.upstream.engine
+            assert (learned.block, learned.block_confirmed, learned.caching) == (64, True, True)
+            assert learned.reports is details
+            model = served.upstream.controller.pacer.model
+            assert model is not None and 50e-6 < model.b < 400e-6
+            await paced(served, "x")
 
     run(main())
 
@@ -63,18 +65,18 @@ def test_probe_confirms_what_metrics_say(version: str, details: bool) -> None:
 @pytest.mark.parametrize("block", [16, 528])
 def test_probe_finds_other_blocks(version: str, block: int) -> None:
     async def main() -> None:
-        async with engine(version=version, block_size=block, num_gpu_blocks=8192) as server:
-            async with gateway(server.url, probe=True) as served:
-                await probed(served, 20)
-                assert (served.upstream.engine.block, served.upstream.engine.caching) == (block, True)
-                await paced(served, "x")
+        rig = engine(version=version, block_size=block, num_gpu_blocks=8192)
+        async with rig as server, gateway(server.url, probe=True, gap=GAP) as served:
+            await probed(served, 20)
+            assert (served.upstream.engine.block, served.upstream.engine.caching) == (block, True)
+            await paced(served, "x")
 
     run(main())
 
 
 def test_first_paced_request_tells_where_probing_is_off() -> None:
     async def main() -> None:
-        async with engine() as server, gateway(server.url, probe=False) as served:
+        async with engine() as server, gateway(server.url, probe=False, gap=GAP) as served:
             await until(lambda: served.upstream.engine.block == 64)
             assert not served.upstream.engine.block_confirmed
             assert served.upstream.controller.pacer.model is None
@@ -89,7 +91,7 @@ def test_first_paced_request_tells_where_probing_is_off() -> None:
 
 def test_pieces_are_confirmed_by_the_hit_counter_where_usage_says_nothing() -> None:
     async def main() -> None:
-        async with engine(prompt_tokens_details=False) as server, gateway(server.url, probe=False) as served:
+        async with engine(prompt_tokens_details=False) as server, gateway(server.url, probe=False, gap=GAP) as served:
             await until(lambda: served.upstream.engine.block == 64)
             await paced(served, "x")
             assert metric(served, "headway_pieces_total") >= 2
@@ -122,7 +124,7 @@ def test_engine_that_says_nothing_is_not_paced(caplog: pytest.LogCaptureFixture)
     async def main() -> None:
         body = b'{"choices":[],"usage":{"prompt_tokens":3000}}'
         raw = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-        async with scripted(raw) as (upstream, url), gateway(url, probe=True) as served:
+        async with scripted(raw) as (upstream, url), gateway(url, probe=True, gap=GAP) as served:
             assert (await post(served.front.port, "/v1/chat/completions", chat(text(BIG)))).status == 200
             assert [request.target for request in upstream.requests] == [b"/v1/chat/completions"]
             assert metric(served, 'headway_unpaced_total{reason="no_cache"}') == 1
@@ -135,7 +137,7 @@ def test_blocks_that_are_evicted_are_missed(caplog: pytest.LogCaptureFixture) ->
     """A cache that other traffic keeps turning over: pieces do not find the pieces before them."""
 
     async def main() -> None:
-        async with engine() as server, gateway(server.url, probe=False, gap=0.02) as served:
+        async with engine() as server, gateway(server.url, probe=False, gap=GAP) as served:
             await until(lambda: served.upstream.engine.block == 64)
             task = asyncio.ensure_future(post(served.front.port, "/v1/chat/completions", chat(text(BIG), max_tokens=2)))
             await until(lambda: metric(served, "headway_pieces_total") >= 3)
@@ -157,7 +159,7 @@ def test_blocks_that_are_evicted_are_missed(caplog: pytest.LogCaptureFixture) ->
 def test_request_waits_for_no_probe() -> None:
     async def main() -> None:
         slow = replace(FAST, engine=replace(FAST.engine, steps=replace(FAST.engine.steps, a=0.3)))
-        async with engine(slow) as server, gateway(server.url, probe=True) as served:
+        async with engine(slow) as server, gateway(server.url, probe=True, gap=GAP) as served:
             await until(lambda: server.engine.num_running == 1, what="a probe in the engine")
             probing = served.upstream._probing
             assert probing is not None
@@ -179,7 +181,7 @@ def test_no_probe_while_the_engine_is_busy(monkeypatch: pytest.MonkeyPatch) -> N
             body = chat("somebody else's", max_tokens=3000)
             foreign = asyncio.ensure_future(post(server.port, "/v1/chat/completions", body))
             await until(lambda: server.engine.num_running == 1)
-            async with gateway(server.url, probe=True) as served:
+            async with gateway(server.url, probe=True, gap=GAP) as served:
                 await until(lambda: metric(served, "headway_foreign_requests") == 1)
                 await asyncio.sleep(0.3)
                 assert server.engine.counters.cache_queries < 50 and not served.upstream.engine.probed
@@ -192,7 +194,7 @@ def test_no_probe_while_the_engine_is_busy(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_health_checks_do_not_stop_a_probe() -> None:
     async def main() -> None:
-        async with engine() as server, gateway(server.url, probe=True) as served:
+        async with engine() as server, gateway(server.url, probe=True, gap=GAP) as served:
             while not served.upstream.engine.probed:
                 assert (await exchange(served.front.port, raw_request("GET", "/health"))).status == 200
                 await asyncio.sleep(0.01)
@@ -208,7 +210,7 @@ def test_new_engine_behind_the_same_port(monkeypatch: pytest.MonkeyPatch) -> Non
     async def main() -> None:
         async with engine() as first:
             port = first.port
-            async with gateway(first.url, probe=True) as served:
+            async with gateway(first.url, probe=True, gap=GAP) as served:
                 await probed(served)
                 await paced(served, "x")
                 assert len(served.upstream.blocks) and len(served.upstream.texts)
@@ -228,7 +230,7 @@ def test_counters_that_go_back_mean_a_new_engine() -> None:
     """A restart so quick that no look at /metrics failed."""
 
     async def main() -> None:
-        async with engine() as server, gateway(server.url, probe=False) as served:
+        async with engine() as server, gateway(server.url, probe=False, gap=GAP) as served:
             await until(lambda: served.upstream.engine.block == 64)
             await paced(served, "x")
             served.upstream._learn_metrics(await served.upstream.scrape())  # type: ignore[arg-type]

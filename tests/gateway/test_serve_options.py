@@ -9,12 +9,16 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
 
+from headway import cli
 from headway.errors import ServerError, UsageError
-from headway.gateway.config import Address, parse_address, parse_key, parse_origin
+from headway.gateway.config import Address, parse_address, parse_key, parse_origin, parse_targets
 from headway.gateway.server import start
 from tests.gateway.support import settings
 
@@ -27,9 +31,33 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": ROOT, "PYTHONUNBUFFERED": "1", **more}
 
 
-def serve(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headway", "serve", *arguments]
-    return subprocess.run(command, env=environment(**variables), capture_output=True, text=True, timeout=20)
+@dataclass
+class Ended:
+    returncode: object
+    stdout: str
+    stderr: str
+
+
+Serve = Callable[..., Ended]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Serve:
+    """`headway serve ARGUMENTS`, in this process, for command lines with which it does not start."""
+
+    def call(*arguments: str) -> Ended:
+        for name in [name for name in os.environ if name.startswith("HEADWAY_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setattr(sys, "argv", ["headway", "serve", *arguments])
+        monkeypatch.setattr(cli, "app", typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False))
+        cli.app.callback()(cli._root)
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capfd.readouterr()
+        return Ended(end.value.code, out, err)
+
+    return call
 
 
 BAD: list[tuple[str, list[str]]] = [
@@ -47,7 +75,7 @@ BAD: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize("option,arguments", BAD, ids=lambda value: value if isinstance(value, str) else " ".join(value[-2:]))
-def test_bad_input_is_one_line(option: str, arguments: list[str]) -> None:
+def test_bad_input_is_one_line(option: str, arguments: list[str], serve: Serve) -> None:
     ended = serve(*arguments)
     assert ended.returncode in (2, 3)
     assert ended.stdout == ""
@@ -55,7 +83,7 @@ def test_bad_input_is_one_line(option: str, arguments: list[str]) -> None:
     assert option in ended.stderr
 
 
-def test_port_in_use() -> None:
+def test_port_in_use(serve: Serve) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -117,8 +145,6 @@ def test_names_that_are_none() -> None:
 @pytest.mark.parametrize("name", ["share", "gap", "wait", "stretch", "queue"])
 @pytest.mark.parametrize("value", ["-1", "nan", "inf"])
 def test_targets_out_of_range(name: str, value: str) -> None:
-    from headway.gateway.config import parse_targets
-
     good = {"share": 0.5, "gap": 0.25, "wait": 30.0, "stretch": 20.0, "queue": 10.0}
     if name == "queue" and value != "-1":
         return  # a whole number: the command line refuses it
@@ -136,7 +162,7 @@ TOML = {
 
 
 @pytest.mark.parametrize("name", TOML)
-def test_bad_file(name: str, tmp_path: Path) -> None:
+def test_bad_file(name: str, tmp_path: Path, serve: Serve) -> None:
     file = tmp_path / "headway.toml"
     content = TOML[name]
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -144,6 +170,12 @@ def test_bad_file(name: str, tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
     assert ("--share" if "share that" in name else "--config") in ended.stderr
+
+
+def test_traceback_of_no_kind_in_a_process_of_its_own() -> None:
+    command = [sys.executable, "-m", "headway", "serve", "--upstream", "http://a..b:1", "--listen", "127.0.0.1:0"]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=20)
+    assert ended.returncode in (2, 3) and len(ended.stderr.splitlines()) == 1 and "--upstream" in ended.stderr
 
 
 def serving(*arguments: str, **variables: str) -> tuple[subprocess.Popen[str], str]:
