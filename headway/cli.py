@@ -7,15 +7,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 import typer
 
 from headway import __version__
 from headway.errors import HeadwayError
 
-COMMANDS: tuple[str, ...] = ("demo", "engine", "lab", "serve")
+COMMANDS: tuple[str, ...] = ("serve", "demo", "bench", "diagnose", "lint", "engine", "lab")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+_UsageError: Any = typer.BadParameter.__base__
+"""Whatever is wrong with a command line, in a typer with or without a click of its own."""
 
 
 def _version(show: bool) -> None:
@@ -33,7 +37,16 @@ def main() -> None:
     for name in COMMANDS:
         importlib.import_module(f"headway.commands.{name}").register(app)
     try:
-        app()
+        # Not standalone: what is wrong with a command line is one line too, and no box of several.
+        sys.exit(app(standalone_mode=False))
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+        else:
+            print(f"headway: {error.format_message()}", file=sys.stderr)
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(1)
     except HeadwayError as error:
         print(f"headway: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -8,6 +8,7 @@ wrong, because half a measurement is still evidence.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -135,7 +136,7 @@ async def stream(
     except TimeoutError:
         _fail(result, "timeout", f"no end of the answer after {timeout:.0f} s")
     except aiohttp.ClientConnectorError as error:
-        _fail(result, "down", f"cannot connect to {target.url}: {error.os_error.strerror or error}")
+        _fail(result, "down", f"cannot connect to {target.url}: {why(error)}")
     except (aiohttp.ClientError, ConnectionError) as error:
         _fail(result, "broken", f"the connection broke: {error or type(error).__name__}")
     result.ended = time.monotonic()
@@ -221,6 +222,12 @@ def _output(choice: dict[str, Any]) -> tuple[str, bool]:
     if isinstance(text, str) and text:
         return text, True
     return "", bool(delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls"))
+
+
+def why(error: aiohttp.ClientConnectorError) -> str:
+    """In the system's words: asyncio's own text for a refused connection is a tuple."""
+    number = error.os_error.errno
+    return os.strerror(number) if number and number > 0 else str(error.os_error or error)
 
 
 def _fail(result: Stream, kind: str, what: str) -> None:

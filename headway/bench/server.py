@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from headway.bench.client import Target
+from headway.bench.client import Target, why
 from headway.errors import ServerError, UsageError
 
 
@@ -33,6 +33,8 @@ async def find(http: aiohttp.ClientSession, url: str, model: str | None = None, 
     """The server at `url` with this model, or its only one. Raises ServerError or UsageError."""
     try:
         status, page = await _get(http, url + "/v1/models", key)
+    except aiohttp.ClientConnectorError as error:
+        raise ServerError(f"cannot connect to {url}: {why(error)}") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise ServerError(f"cannot reach {url}: {error or type(error).__name__}") from None
     if status != 200:

@@ -11,7 +11,16 @@ import typer
 import uvloop
 
 from headway.errors import UsageError
-from headway.gateway.config import Config, beside, parse_address, parse_origin, parse_policy, parse_relay, parse_targets
+from headway.gateway.config import (
+    Config,
+    beside,
+    parse_address,
+    parse_key,
+    parse_origin,
+    parse_policy,
+    parse_relay,
+    parse_targets,
+)
 from headway.gateway.server import run
 
 
@@ -37,7 +46,7 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
             raise UsageError(f"--config {path}: {key!r} is not an option of headway serve")
         if not isinstance(value, str | int | float | bool | list):
             raise UsageError(f"--config {path}: {key!r} must be a string, a number, true, false or a list")
-        defaults[name] = value
+        defaults[name] = ("off", "on")[value] if name == "probe" and isinstance(value, bool) else value
     context.default_map = {**(context.default_map or {}), **defaults}
     return path
 
@@ -81,7 +90,7 @@ def serve(
         raise UsageError(f"--log-level {log_level!r}: not debug, info, warning or error")
     if max_body <= 0:
         raise UsageError(f"--max-body {max_body}: not above 0")
-    if drain < 0:
+    if not 0 <= drain < float("inf"):
         raise UsageError(f"--drain {drain:g}: not 0 or more")
     settings = Config(
         upstream=parse_origin(upstream),
@@ -89,7 +98,7 @@ def serve(
         status=parse_address(status, "--status") if status is not None else beside(parse_address(listen, "--listen")),
         policy=parse_policy(policy),
         targets=parse_targets(share, gap, wait, stretch, queue),
-        upstream_key=upstream_key,
+        upstream_key=parse_key(upstream_key),
         relay=parse_relay(relay or []),
         probe=probe == "on",
         max_body=max_body,

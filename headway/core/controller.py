@@ -64,7 +64,7 @@ class Controller:
 
     @property
     def in_engine(self) -> int:
-        return sum(1 for entry in self.entries.values() if entry.phase in IN_ENGINE)
+        return sum(1 for entry in self.entries.values() if entry.phase in IN_ENGINE and entry.work.prefills)
 
     @property
     def in_flight(self) -> int:
@@ -79,16 +79,19 @@ class Controller:
     def arrive(self, now: float, work: Work) -> Entry:
         """A request came. Its `big` says whether it must be rendered and reported by `measured` before it can be
         granted anything. Raises QueueFull."""
-        if len(self._queue) >= self.targets.queue:
+        if len(self._queue) >= self.targets.queue and work.prefills:
             raise QueueFull
         if work.id in self.entries:
             raise ValueError(f"request {work.id} has arrived before")
         entry = Entry(work, arrived=now, uncached=max(1, work.uncached), at=work.cached)
         self._classify(entry)
+        if entry.big and not self.live and not self._contended() and entry.uncached <= self.pacer.alone_piece(entry.at):
+            entry.big = False  # one piece at most, with nobody to protect: sent whole it is the same, without the detour
         entry.ready = not (entry.big and work.paceable and self.policy in PACING)
         self.entries[work.id] = entry
         self._queue.add(entry)
-        self.debt.open(now)
+        if work.prefills:
+            self.debt.open(now)
         return entry
 
     def measured(self, now: float, id: str, uncached: int, paceable: bool, cached: int = 0) -> None:
@@ -132,11 +135,10 @@ class Controller:
     def first_output(self, now: float, id: str, tokens: int = 1) -> None:
         """The first output of a streamed answer: its prefill is over, it is a live decode."""
         entry = self.entries[id]
-        if entry.phase is Phase.DECODE:
-            return  # no stream: its prefill was taken to be over already
-        if entry.paced and self.pacer.model is not None:
-            self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight, entry.at))
-        self._prefill_over(now, entry)
+        if entry.phase is not Phase.DECODE:  # else its prefill was taken to be over already, or it had none
+            if entry.paced and self.pacer.model is not None:
+                self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight, entry.at))
+            self._prefill_over(now, entry)
         if entry.work.streams:
             self.debt.join(now, id, tokens)
         if not self._contended():
@@ -189,6 +191,8 @@ class Controller:
         for entry in self._order(now):
             due = self._due(entry)
             view = View(live=self.live, in_engine=in_engine, overdue=now >= due)
+            if not entry.work.prefills:
+                return self._let_through(now, entry)
             say = Say.SHARE if entry.released else self._rule(entry, view)
             if say is Say.SEND:
                 return self._send(now, entry, view.overdue and self.policy != "passthrough")
@@ -204,7 +208,7 @@ class Controller:
         """Candidates, best first: those at their bound, then the queue's order; of the long ones that can be paced only
         the one under way, if there is one."""
         yield from sorted((e for e in self._queue if e.ready and now >= self._due(e)), key=self._due)
-        yield from [entry for entry in self._queue if entry.released]
+        yield from [entry for entry in self._queue if entry.released or not entry.work.prefills]
         under_way = next((e for e in self.entries.values() if e.paced and e.phase is not Phase.DECODE), None)
         for entry in self._queue.order(self.pacer.piece()):
             if under_way is None or entry is under_way or not (entry.big and entry.work.paceable):
@@ -249,6 +253,12 @@ class Controller:
             model = self.pacer.model
             entry.whole_by = now + (model.piece(entry.uncached, entry.at) if model is not None else 1.0)
         return Go(entry.work.id, waited, yielded)
+
+    def _let_through(self, now: float, entry: Entry) -> Go:
+        self._queue.remove(entry)
+        entry.phase = Phase.DECODE
+        entry.granted = entry.first_grant = now
+        return Go(entry.work.id, now - entry.arrived)
 
     def _piece(self, now: float, entry: Entry, tokens: int, yielded: bool) -> Piece:
         entry.paced = True

@@ -5,7 +5,8 @@ Prefill may be granted when the worst-off answer is owed nothing. No duty cycle:
 
 Invariants
 ----------
-1. An answer's solo rate is learned only from outputs with no prefill in flight between them.
+1. An answer's solo rate is learned from outputs with no prefill in flight between them; those outside any overlap come
+   first, since the steps after a piece are not quite those of an engine left alone.
 2. Debt grows only while an overlap is open, and not for an answer that is silent although nothing is being
    prefilled (a tool parser that buffers is not starved). It outlives the overlap until it is paid.
 3. Credit is earned only within an overlap, and is bounded by `credit` seconds of entitlement, so that a quiet stretch
@@ -27,6 +28,26 @@ SILENT = 4.0
 
 
 @dataclass(slots=True)
+class Rate:
+    """Tokens over seconds, decaying exponentially over MEMORY outputs."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+    outputs: int = 0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        decay = 1.0 - 1.0 / MEMORY
+        self.tokens = self.tokens * decay + tokens
+        self.seconds = self.seconds * decay + seconds
+        self.outputs += 1
+
+    @property
+    def value(self) -> float | None:
+        """Tokens a second, or None while too little was seen."""
+        return self.tokens / self.seconds if self.outputs >= ENOUGH and self.seconds > 0 else None
+
+
+@dataclass(slots=True)
 class Victim:
     """One live answer."""
 
@@ -36,18 +57,13 @@ class Victim:
     """Tokens owed; negative is credit."""
     settled: float = 0.0
     """Time up to which `owed` is accounted."""
-    solo_tokens: float = 0.0
-    solo_time: float = 0.0
-    gaps: int = 0
-    received: int = 0
+    clean: Rate = field(default_factory=Rate)
+    """Outside any overlap."""
+    idle: Rate = field(default_factory=Rate)
+    """Within an overlap, between prefills."""
     longest: float = 0.0
     """Longest gap since the last `take_gap`, seconds."""
     recent: list[float] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float | None:
-        """Solo rate, tokens a second, or None while too little was seen."""
-        return self.solo_tokens / self.solo_time if self.gaps >= ENOUGH and self.solo_time > 0 else None
 
 
 class DebtLedger:
@@ -58,7 +74,10 @@ class DebtLedger:
         self.victims: dict[str, Victim] = {}
         self.credit = 0.25
         """Seconds of entitlement that an answer may be ahead at most."""
-        self._usual_rate: float | None = None
+        self.told: float | None = None
+        """Solo rate of every answer, tokens a second, where the caller measures it: none is learned then."""
+        self._usual: dict[int, float] = {}
+        """Solo rate of an answer, latest known, by how many decode beside each other."""
         self._open = False
         self._prefills = 0
         self._quiet_since = float("-inf")
@@ -88,7 +107,7 @@ class DebtLedger:
 
     def join(self, now: float, id: str, tokens: int = 1) -> None:
         """`id` gave its first output."""
-        self.victims[id] = Victim(first=now, last=now, settled=now, received=tokens)
+        self.victims[id] = Victim(first=now, last=now, settled=now)
 
     def output(self, now: float, id: str, tokens: int = 1) -> float | None:
         """`id` gave `tokens` tokens. Returns the solo seconds a token, when this was a solo gap."""
@@ -97,32 +116,27 @@ class DebtLedger:
         self._settle(victim, now)
         victim.owed -= tokens
         self._bound(victim)
-        victim.received += tokens
         victim.longest = max(victim.longest, gap)
         solo = self._prefills == 0 and victim.last >= self._quiet_since and gap > 0
         victim.last = now
-        if not solo or self._is_pause(victim, gap / tokens):
+        if not solo or self.told is not None or self._is_pause(victim, gap / tokens):
             return None
-        decay = 1.0 - 1.0 / MEMORY
-        victim.solo_tokens = victim.solo_tokens * decay + tokens
-        victim.solo_time = victim.solo_time * decay + gap
-        victim.gaps += 1
-        if victim.rate is not None:
-            self._usual_rate = victim.rate
+        (victim.idle if self._open else victim.clean).add(tokens, gap)
+        if (clean := victim.clean.value) is not None and not self._open:
+            self._usual[len(self.victims)] = clean
         return gap / tokens
 
     def leave(self, id: str) -> None:
         self.victims.pop(id, None)
 
-    def usual(self, rate: float) -> None:
-        """The engine's solo rate (tokens a second), learned elsewhere: for answers whose own is not known yet."""
-        self._usual_rate = rate
-
     # -- what is asked ----------------------------------------------------------------------------
 
-    def rate(self, id: str) -> float | None:
-        """Solo rate of `id`, tokens a second: its own, else the latest known of this engine."""
-        return self.victims[id].rate or self._usual_rate
+    def rate(self, victim: Victim) -> float | None:
+        """Solo rate, tokens a second: the answer's own, else the latest known for as many answers, else what it shows between
+        prefills."""
+        if self.told is not None:
+            return self.told
+        return victim.clean.value or self._usual.get(len(self.victims)) or victim.idle.value
 
     def clear_at(self, now: float, ahead: float = 0.0) -> float:
         """Earliest time (seconds, >= now) at which the worst-off answer is owed nothing, if all decode at their solo
@@ -130,10 +144,10 @@ class DebtLedger:
         self._settle_all(now)
         latest = now
         for victim in self.victims.values():
-            rate = victim.rate or self._usual_rate
+            rate = self.rate(victim)
             if rate is None:
                 # Nothing to measure against yet: a few outputs decide, and a silent answer cannot hold things up.
-                latest = max(latest, min(victim.first + 0.25, now + 0.05) if victim.gaps < ENOUGH else now)
+                latest = max(latest, min(victim.first + 0.25, now + 0.05))
                 continue
             owed = victim.owed + self.share * rate * ahead
             if owed > 0 and not self._silent(victim, now, rate):
@@ -164,7 +178,7 @@ class DebtLedger:
         victim.settled = max(victim.settled, now)
         if not self._open or now <= start:
             return
-        rate = victim.rate or self._usual_rate
+        rate = self.rate(victim)
         if rate is None:
             return
         end = now
@@ -173,7 +187,7 @@ class DebtLedger:
         victim.owed += self.share * rate * max(0.0, end - start)
 
     def _bound(self, victim: Victim) -> None:
-        rate = victim.rate or self._usual_rate or 0.0
+        rate = self.rate(victim) or 0.0
         victim.owed = max(victim.owed, -self.share * rate * self.credit)
 
     def _silent(self, victim: Victim, now: float, rate: float) -> bool:

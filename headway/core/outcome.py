@@ -39,5 +39,5 @@ class Unpaced(enum.StrEnum):
     RENDER = "render"  # the engine could not say the prompt's token ids
     NO_CACHE = "no_cache"  # the engine has no prefix cache, or its block size is not known
     MISSED = "missed"  # pieces did not hit the pieces before them
-    SHORT = "short"  # once rendered, it was within one block
+    SHORT = "short"  # once rendered, what was not cached of it was not big
     PIECE_FAILED = "piece_failed"  # the engine refused a piece

@@ -8,7 +8,7 @@ Invariants
    least one block: the fixed cost of a mixed step is paid as rarely as the target permits.
 2. Without a model a piece is one block, and it grows at most twofold over what has been seen.
 3. With no answer live nothing is idle; pieces are larger, so that their fixed cost stays a small part, but bounded, so
-   that a newcomer waits for one piece at most.
+   that a newcomer, who waits for one piece at most, waits a few gap targets at most.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from headway.core.targets import Targets
 
 ALONE_OVERHEAD = 0.04
 """Part of a piece's time that its fixed cost may take when nobody decodes."""
-ALONE_GROWTH = 4
-"""Pieces with nobody live are at most this many times the size of those beside an answer."""
+ALONE_GAPS = 4
+"""Gap targets that a piece may last when nobody decodes: what a newcomer may find before it."""
 UNKNOWN_BLOCK = 256
 """Tokens a piece is measured in while the engine's block size is not known."""
 UNKNOWN_BIG = 1024
@@ -50,8 +50,8 @@ class Pacer:
             return self.unit
         blocks = max(1, self.model.tokens_within(self.targets.gap, at) // self.unit)
         if self.chunk is not None and blocks * self.unit >= self.chunk:
-            # A whole chunk keeps the gap target: the engine never makes a longer step than that.
-            blocks *= ALONE_GROWTH
+            # A whole chunk keeps the gap target, and the engine never makes a longer step than that.
+            blocks *= ALONE_GAPS
         return min(blocks * self.unit, max(2 * self.seen, self.unit) // self.unit * self.unit)
 
     def alone_piece(self, at: int = 0) -> int:
@@ -60,8 +60,9 @@ class Pacer:
         if self.model is None or self.model.b <= 0:
             return beside
         slope = self.model.b + self.model.c * at
-        wanted = int(self.model.h / (ALONE_OVERHEAD * slope)) // self.unit * self.unit
-        return max(beside, min(wanted, ALONE_GROWTH * beside))
+        wanted = int(self.model.h / (ALONE_OVERHEAD * slope))
+        longest = self.model.tokens_within(ALONE_GAPS * self.targets.gap, at)
+        return max(beside, min(wanted, longest, 2 * self.seen) // self.unit * self.unit)
 
     def is_big(self, uncached: int, at: int = 0) -> bool:
         """Whether a prefill of `uncached` tokens behind `at` cached ones, sent whole, would make a gap above the target."""

@@ -9,8 +9,8 @@
 Invariants
 ----------
 1. A model is only given once a piece has been timed: `model()` is None before.
-2. Estimates are robust (Huber weights on relative errors, upper quartiles) over a few recent samples of each size and position:
-   one stall moves little, drift is followed.
+2. Estimates are robust (Huber weights on relative errors, the upper decile for what comes on top of them) over a few recent
+   samples of each size and position: one stall moves little, drift is followed.
 3. All five are >= 0.
 """
 
@@ -131,7 +131,7 @@ class StepLearner:
         intercept, b, c = fit([sample for place in self._pieces.values() for sample in place])
         bare = StepModel(a=a, e=0.0, b=b, h=0.0, c=c)
         over = [gap.seconds - bare.gap(gap.tokens, gap.at) for gap in self._gaps]
-        e = max(0.0, quantile(over, 0.75)) if over else 0.0
+        e = max(0.0, quantile(over, 0.9)) if over else 0.0
         return StepModel(a=a, e=e, b=b, h=max(0.0, intercept - e), c=c)
 
 

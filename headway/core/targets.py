@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 
 @dataclass(slots=True, frozen=True)
@@ -21,9 +22,9 @@ class Targets:
     def __post_init__(self) -> None:
         checks = (
             ("share", 0.0 <= self.share <= 1.0, "0..1"),
-            ("gap", self.gap > 0.0, "above 0 s"),
-            ("wait", self.wait >= 0.0, "0 s or more"),
-            ("stretch", self.stretch >= 0.0, "0 or more"),
+            ("gap", self.gap > 0.0 and isfinite(self.gap), "above 0 s"),
+            ("wait", self.wait >= 0.0 and isfinite(self.wait), "0 s or more"),
+            ("stretch", self.stretch >= 0.0 and isfinite(self.stretch), "0 or more"),
             ("queue", self.queue >= 1, "1 or more"),
         )
         for name, good, allowed in checks:

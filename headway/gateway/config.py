@@ -71,6 +71,8 @@ def parse_origin(text: str, option: str = "--upstream") -> Origin:
         port = parts.port
     except ValueError as error:
         raise UsageError(f"{option} {text!r}: {error}") from None
+    if not text.isascii() or not text.isprintable() or " " in text or port == 0:
+        raise UsageError(f"{option} {text!r}: not a URL of the form http://host:port")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{option} {text!r}: not a URL of the form http://host:port")
     if parts.query or parts.fragment or parts.username:
@@ -86,7 +88,7 @@ def parse_address(text: str, option: str) -> Address:
     """`host:port`, `:port` or `port`; port 0 takes a free one. Raises UsageError."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
-    if not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise UsageError(f"{option} {text!r}: not host:port")
     return Address(host, int(port))
 
@@ -107,6 +109,12 @@ def parse_policy(name: str) -> str:
     if name not in POLICIES:
         raise UsageError(f"--policy {name!r}: not one of {', '.join(POLICIES)}")
     return name
+
+
+def parse_key(key: str | None) -> str | None:
+    if key is not None and not (key and key.isascii() and key.isprintable()):
+        raise UsageError("--upstream-key: a key is printable ASCII")  # and is not printed
+    return key
 
 
 def parse_relay(paths: list[str]) -> tuple[bytes, ...]:

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from headway.core.controller import Controller
-from headway.core.outcome import Outcome
-from headway.core.work import Decision, Entry, Expire, Go, Phase, Piece, Work
+from headway.core.work import Decision, Entry, Expire, Go, Piece, Work
 
 
 class Expired(Exception):
@@ -25,6 +24,8 @@ class Expired(Exception):
 class Desk:
     def __init__(self, controller: Controller, on_grant: Callable[[Entry, Decision], None]) -> None:
         self.controller = controller
+        self.grants = 0
+        """Grants given so far: two equal readings mean that nothing was sent in between."""
         self._on_grant = on_grant
         self._loop = asyncio.get_running_loop()
         self._permits: dict[str, Permit] = {}
@@ -43,6 +44,7 @@ class Desk:
         now = self._loop.time()
         controller = self.controller
         for decision in controller.decide(now):
+            self.grants += 1
             self._on_grant(controller.entries[decision.id], decision)
             self._permits[decision.id]._granted(decision)
         at = controller.wake(now)
@@ -69,15 +71,13 @@ class Desk:
 class Permit:
     """One request's place. `with desk.permit(work) as permit:` Raises QueueFull on entering."""
 
-    __slots__ = ("_decision", "_desk", "_waiter", "entry", "outcome", "work")
+    __slots__ = ("_decision", "_desk", "_waiter", "entry", "work")
 
     def __init__(self, desk: Desk, work: Work) -> None:
         self._desk = desk
         self._decision: Go | Piece | Expire | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.work = work
-        self.outcome = Outcome.CLIENT_LEFT
-        """How the request ended: until something better is known, its client has left."""
 
     def __enter__(self) -> Permit:
         desk = self._desk
@@ -112,7 +112,7 @@ class Permit:
         self._desk.turn()
 
     def release(self) -> None:
-        """Pacing has been given up: send it on whole, without waiting for a share."""
+        """Pacing has been given up: its next grant is for all of it, without waiting for a share."""
         self._desk.controller.release(self._desk.now, self.work.id)
         self._desk.turn()
 
@@ -124,12 +124,16 @@ class Permit:
     def output(self, tokens: int) -> None:
         """Output came from the engine."""
         desk = self._desk
-        if self.entry.phase is Phase.DECODE:
-            if self.work.streams:
-                desk.controller.output(desk.now, self.work.id, tokens)
+        if self.work.id in desk.controller.debt.victims:
+            desk.controller.output(desk.now, self.work.id, tokens)
         else:
             desk.controller.first_output(desk.now, self.work.id, tokens)
             desk.turn()
+
+    @property
+    def grants(self) -> int:
+        """Grants given so far, to anyone."""
+        return self._desk.grants
 
     @property
     def prefilling(self) -> bool:

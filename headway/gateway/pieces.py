@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from headway.core.outcome import Unpaced
 from headway.core.prefix import block_keys
 from headway.core.work import Go, Piece
 from headway.gateway.desk import Permit
-from headway.gateway.dialects.ask import Ask
+from headway.gateway.dialects.ask import Ask, TokenId
 from headway.gateway.transport.framing import end_to_end
 from headway.gateway.transport.interface import Headers, UpstreamLost
 from headway.gateway.upstream import Upstream
@@ -33,12 +34,14 @@ NOT_SHARED = frozenset(
     {b"host", b"content-length", b"content-type", b"content-encoding", b"accept-encoding", b"accept", b"x-request-id", b"expect"}
 )
 """Headers of the client's request that its pieces do not carry: they belong to that one message."""
+LEAST_RENDER_S = 1.0
+"""Seconds that a prompt's rendering may take even where --wait is shorter."""
 CHECKED = 3
 """Pieces in a row that are checked by the hit counter on an engine without cached_tokens; after that their time is enough."""
 
 
 class _Tokens(msgspec.Struct):
-    tokens: list[int]
+    tokens: list[TokenId]
 
 
 _tokens = msgspec.json.Decoder(_Tokens)
@@ -91,8 +94,13 @@ class Pacing:
 
     async def _piece(self, decision: Piece) -> None:
         end = min(self.last, self.done + max(1, decision.tokens // self.block))
+        if end <= self.done:
+            # The engine's block was learned anew meanwhile, and what is left is less than one of those known here.
+            self.permit.release()
+            self.permit.prefilled(self.uncached, None)
+            return
         ids = self.ids[: end * self.block + 1]
-        upstream = self.upstream
+        upstream, grants = self.upstream, self.permit.grants
         counted = not upstream.engine.reports and self.sent < CHECKED
         before = await upstream.scrape() if counted else None
         started = time.monotonic()
@@ -103,12 +111,10 @@ class Pacing:
                 self.headers,
             )
         except UpstreamLost as error:
-            self.permit.prefilled(self.uncached, None)
-            raise GaveUp(Unpaced.PIECE_FAILED, str(error)) from None
+            raise self._gave_up(Unpaced.PIECE_FAILED, str(error)) from None
         seconds = time.monotonic() - started
         if reply.status != 200:
-            self.permit.prefilled(self.uncached, None)
-            raise GaveUp(Unpaced.PIECE_FAILED, f"HTTP {reply.status}: {reply.body[:200]!r}")
+            raise self._gave_up(Unpaced.PIECE_FAILED, f"HTTP {reply.status}: {reply.body[:200]!r}")
         hit = upstream.cached_tokens(reply)
         if hit is not None:
             upstream.engine.reports = True
@@ -116,14 +122,17 @@ class Pacing:
             hit = 0  # vLLM leaves the field out where nothing was hit
         elif before is not None and before.hits is not None:
             after = await upstream.scrape()
-            if after is not None and after.hits is not None:
-                hit = int(after.hits - before.hits)
+            if after is not None and after.hits is not None and self.permit.grants == grants:
+                hit = int(after.hits - before.hits)  # nothing else was sent, so they are this piece's
         expected = self.done * self.block
         if hit is None and self.sent and self._too_long(seconds, len(ids), end):
             hit = 0
         fell_short = hit is not None and hit < expected
         self.sent += 1
         first = self.sent == 1
+        if fell_short and not first:
+            upstream.blocks.deny(self.keys, 0)
+            raise self._gave_up(Unpaced.MISSED, f"piece {self.sent} hit {hit} tokens where {expected} were cached")
         if fell_short:
             upstream.blocks.deny(self.keys, (hit or 0) // self.block)
         self.done = end
@@ -131,9 +140,12 @@ class Pacing:
         # A piece that computed more than was granted says nothing about how long a piece of that size takes.
         self.permit.prefilled(self.uncached, None if fell_short else seconds)
         upstream.show_model()
-        if fell_short and not first:
-            upstream.blocks.deny(self.keys, 0)
-            raise GaveUp(Unpaced.MISSED, f"piece {self.sent} hit {hit} tokens where {expected} were cached")
+
+    def _gave_up(self, reason: Unpaced, detail: str) -> GaveUp:
+        # Released first: the turn that `prefilled` gives must not be for one more piece.
+        self.permit.release()
+        self.permit.prefilled(self.uncached, None)
+        return GaveUp(reason, detail)
 
     def _too_long(self, seconds: float, computed_whole: int, end: int) -> bool:
         """Without any report of hits: whether a piece took nearer to its whole prefix's time than to its own."""
@@ -145,14 +157,17 @@ class Pacing:
 
 
 async def render(upstream: Upstream, ask: Ask, headers: Headers) -> list[int]:
-    """Token ids of a prompt, as the engine itself renders it. Raises GaveUp."""
+    """Token ids of a prompt, as the engine itself renders it. Raises GaveUp, at the latest after --wait."""
     if ask.ids is not None:
         return ask.ids
+    limit = max(LEAST_RENDER_S, upstream.config.targets.wait)
     try:
-        async with upstream.rendering:
+        async with asyncio.timeout(limit), upstream.rendering:
             reply = await upstream.post(b"/tokenize", ask.render, headers)
     except UpstreamLost as error:
         raise GaveUp(Unpaced.RENDER, str(error)) from None
+    except TimeoutError:
+        raise GaveUp(Unpaced.RENDER, f"no answer of /tokenize within {limit:g} s") from None
     if reply.status != 200:
         raise GaveUp(Unpaced.RENDER, f"/tokenize answers HTTP {reply.status}: {reply.body[:200]!r}")
     try:

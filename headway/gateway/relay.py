@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+from urllib.parse import unquote_to_bytes
 
 from headway.core.controller import QueueFull
 from headway.core.outcome import Outcome, Unpaced
+from headway.core.policy import PACING
 from headway.core.prefix import text_keys
 from headway.core.work import Work
 from headway.gateway.config import Config
@@ -57,8 +59,11 @@ class Relay:
             self.metrics.ended(outcome)
 
     def may_relay(self, path: bytes) -> bool:
-        """Whether this path goes on. What a server might normalise into another path does not."""
-        if b".." in path or b"//" in path or b"%" in path or b"\\" in path:
+        """Whether this path goes on. What a server might normalise into another path does not, however often it decodes."""
+        plain = path
+        while (decoded := unquote_to_bytes(plain)) != plain:
+            plain = decoded
+        if any(trick in plain for trick in (b"..", b"//", b"/./", b"\\", b"#", b"?", b";", b"\0")):
             return False
         return path.startswith(b"/v1/") or path in RELAYED or path in self.config.relay
 
@@ -69,11 +74,13 @@ class Relay:
             message = f"the body is larger than {self.config.max_body} bytes (--max-body)"
             return self._answer(down, dialect, 413, "invalid_request_error", Outcome.REFUSED, message, count=False)
         upstream = self.upstream
-        upstream.interrupt_probe()
         encoded = down.request.get(b"content-encoding") not in (None, b"identity")
         ask = Ask(size=len(body)) if encoded else dialect.read(body) if body else Ask()
         keys = text_keys(ask.seed, ask.text) if dialect.held and len(ask.text) >= SMALL_BODY else []
         work = self._work(down, dialect, ask, keys)
+        work.prefills = dialect.held and len(body) > 0
+        if work.prefills:
+            upstream.interrupt_probe()
         permit = upstream.desk.permit(work)
         try:
             with permit:
@@ -98,7 +105,7 @@ class Relay:
             cached=cached,
             client=client_of(down),
             streams=ask.stream is not False,
-            paceable=dialect.paced and (ask.render is not None or ask.ids is not None) and not self._known_unpaceable(ask),
+            paceable=dialect.paced and ask.render is not None and not self.upstream.is_unpaceable(shape_of(ask)),
         )
 
     async def _in_turn(
@@ -106,14 +113,14 @@ class Relay:
     ) -> Outcome:
         outcome, pacing = Outcome.PASSED, None
         if not permit.entry.ready:
-            outcome, pacing = await self._pieces(ask, shared_headers(down.request.headers), permit)
+            outcome, pacing = await self._pieces(ask, keys, shared_headers(down.request.headers), permit)
         else:
             decision = await permit.grant()
+            if permit.entry.big and self.config.policy in PACING:
+                outcome = Outcome.WHOLE
+                self.metrics.unpaced(Unpaced.MISSED if self.upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT)
             if decision.waited > 0.001:
                 outcome = Outcome.HELD
-            elif permit.entry.big and self.config.policy in ("hold", "pace"):
-                outcome = Outcome.WHOLE
-                self.metrics.unpaced(Unpaced.DIALECT)
         relay = ResponseRelay(down, permit, dialect, self.metrics)
         head = RequestHead(down.request.method, self._target(down.request.target), self._request_headers(down.request.headers))
         call = self.upstream.dialer.send(head, body, relay)
@@ -127,7 +134,7 @@ class Relay:
         self._learn(ask, keys, pacing, relay, sent)
         return outcome
 
-    async def _pieces(self, ask: Ask, headers: Headers, permit: Permit) -> tuple[Outcome, Pacing | None]:
+    async def _pieces(self, ask: Ask, keys: list[int], headers: Headers, permit: Permit) -> tuple[Outcome, Pacing | None]:
         """A big request that may be paced: render it and send its pieces, until its own turn has come."""
         pacing = None
         try:
@@ -135,12 +142,13 @@ class Relay:
             await pacing.run()
             if pacing.sent:
                 return Outcome.PACED, pacing
-            if permit.entry.big:
-                self.metrics.unpaced(Unpaced.SHORT)
-            return Outcome.PASSED if permit.entry.yielded else Outcome.HELD, pacing
+            self.metrics.unpaced(Unpaced.SHORT)
+            return Outcome.HELD, pacing
         except GaveUp as error:
             self.metrics.unpaced(error.reason)
             log.warning("a prompt of %d bytes is sent whole, not paced: %s", ask.size, error)
+            if error.reason is Unpaced.MISSED:
+                self.upstream.texts.deny(keys)
             permit.release()
             await permit.grant()
             return Outcome.WHOLE, None
@@ -158,17 +166,15 @@ class Relay:
             if seen is None and upstream.engine.reports and relay.prompt_tokens:
                 seen = 0
             missed = seen < primed if seen is not None else self._took_too_long(pacing, relay, sent)
-            if missed and primed and pacing.sent:
-                # The pieces were cached, yet this request did not find them: it was rendered otherwise.
-                self.metrics.unpaced(Unpaced.MISSED)
-                upstream.remember_unpaceable(shape_of(ask))
-                log.warning(
-                    "a paced request hit %s of the %d tokens that its pieces had cached: prompts with %s are not paced any more",
-                    "few" if seen is None else seen,
-                    primed,
-                    ", ".join(sorted(ask.unrendered)) or "this template",
-                )
+            if missed and primed:
+                # The pieces were cached, yet this request did not find them: it was rendered otherwise, or they were evicted.
+                upstream.blocks.deny(pacing.keys, (seen or 0) // pacing.block)
+                upstream.texts.deny(keys)
+                if pacing.sent:
+                    self._paced_in_vain(ask, primed, seen)
                 return
+            if pacing.sent:
+                upstream.found(shape_of(ask))
             upstream.texts.confirm(keys, len(ask.text), len(pacing.ids), primed)
         elif keys and relay.cached_tokens is not None and relay.prompt_tokens:
             if relay.cached_tokens:
@@ -176,15 +182,24 @@ class Relay:
             else:
                 upstream.texts.deny(keys)
 
+    def _paced_in_vain(self, ask: Ask, primed: int, seen: int | None) -> None:
+        self.metrics.unpaced(Unpaced.MISSED)
+        self.upstream.missed(shape_of(ask))
+        log.warning(
+            "a paced request hit %s of the %d tokens that its pieces had cached%s",
+            "few" if seen is None else seen,
+            primed,
+            f": prompts with {', '.join(sorted(ask.unrendered)) or 'this template'} are not paced any more"
+            if self.upstream.is_unpaceable(shape_of(ask))
+            else "",
+        )
+
     def _took_too_long(self, pacing: Pacing, relay: ResponseRelay, sent: float) -> bool:
         """Without cached_tokens in the answer: whether its first output came as late as a whole prefill would have."""
         model = self.upstream.controller.pacer.model
         if model is None or relay.first_output is None or pacing.done < 4:
             return False
         return relay.first_output - sent > 0.7 * model.prefill(len(pacing.ids)) + self.upstream.controller.learner.last_overhead
-
-    def _known_unpaceable(self, ask: Ask) -> bool:
-        return self.upstream.is_unpaceable(shape_of(ask))
 
     # -- on the wire ----------------------------------------------------------------------------------
 
@@ -195,16 +210,14 @@ class Relay:
         """As they came, but: those of one connection are dropped, Host names the upstream, and --upstream-key replaces
         Authorization."""
         kept = [(name, value) for name, value in end_to_end(headers) if name.lower() != b"host"]
-        if self.config.upstream_key is not None:
-            kept = [(name, value) for name, value in kept if name.lower() not in (b"authorization", b"x-api-key")]
-            kept.append((b"Authorization", b"Bearer " + self.config.upstream_key.encode()))
-        return [(b"Host", self.config.upstream.authority), *kept]
+        return [(b"Host", self.config.upstream.authority), *self.upstream.with_key(kept)]
 
     def _lost(self, down: Downstream, dialect: Dialect, error: UpstreamLost) -> Outcome:
         log.warning("upstream %s: %s", self.config.upstream.url, error)
+        self.upstream.lost(error)
         if not down.started:
             message = f"upstream {self.config.upstream.url}: {error.detail}"
-            return self._answer(down, dialect, 502, "upstream_error", Outcome.UPSTREAM_LOST, message, count=False)
+            return self._answer(down, dialect, 502, "api_error", Outcome.UPSTREAM_LOST, message, count=False)
         # The status is out already. An answer that breaks off must not look like one that ended.
         down.abort()
         return Outcome.UPSTREAM_LOST

@@ -94,6 +94,8 @@ async def _listen(option: str, address: Address, handler: Handler, max_body: int
         return await listen(address.host, address.port, handler, max_body=max_body)
     except OSError as error:
         raise UsageError(f"{option} {address.host}:{address.port}: {error.strerror or error}") from None
+    except UnicodeError:
+        raise UsageError(f"{option} {address.host}:{address.port}: not a host name") from None
 
 
 async def _resolve(config: Config) -> None:
@@ -101,3 +103,5 @@ async def _resolve(config: Config) -> None:
         await asyncio.get_running_loop().getaddrinfo(config.upstream.host, config.upstream.port)
     except OSError as error:
         raise ServerError(f"--upstream {config.upstream.url}: {config.upstream.host}: {error.strerror or error}") from None
+    except UnicodeError:
+        raise UsageError(f"--upstream {config.upstream.url}: {config.upstream.host}: not a host name") from None

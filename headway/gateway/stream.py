@@ -16,12 +16,12 @@ from headway.gateway.desk import Permit
 from headway.gateway.dialects.table import Dialect
 from headway.gateway.metrics import Metrics
 from headway.gateway.transport.framing import mirrored
-from headway.gateway.transport.interface import Call, Downstream, ResponseHead, UpstreamLost
+from headway.gateway.transport.interface import Call, Downstream, LostReason, ResponseHead, UpstreamLost
 
 TAIL = 160
 """Bytes kept from one chunk to the next, so that an event cut in two is still recognised."""
-_CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d+)')
-_PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
+_CACHED = re.compile(rb'"(?:cached_tokens|cache_read_input_tokens)"\s*:\s*(\d+)')
+_PROMPT = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d+)')
 
 
 class ResponseRelay:
@@ -32,7 +32,6 @@ class ResponseRelay:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.call: Call | None = None
         self.status: int | None = None
-        self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
         """As usage in the answer reports them; None where it does not (yet)."""
         self.first_output: float | None = None
@@ -46,15 +45,27 @@ class ResponseRelay:
         self._tail = b""
         self._last = 0.0
         self._prefill_ran = False
+        self._input_tokens: int | None = None
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens of the prompt, those that were cached included."""
+        if self._input_tokens is None or not self._dialect.cached_apart:
+            return self._input_tokens
+        return self._input_tokens + (self.cached_tokens or 0)
 
     def head(self, head: ResponseHead) -> None:
         self.status = head.status
         kind = (head.get(b"content-type") or b"").lower()
         self._events = kind.startswith(b"text/event-stream")
         self._readable = (head.get(b"content-encoding") or b"identity").lower() == b"identity"
-        if not self._events:
-            self._permit.work.streams = False
-        self.down.head(mirrored(head))
+        self._permit.work.streams = self._events
+        try:
+            self.down.head(mirrored(head))
+        except ValueError as error:
+            self.lost(UpstreamLost(LostReason.PROTOCOL, f"a response head that cannot be passed on: {error}"))
+            if self.call is not None:
+                self.call.abort()
 
     def data(self, data: bytes) -> None:
         down = self.down
@@ -115,4 +126,4 @@ class ResponseRelay:
         for found in _CACHED.finditer(text):
             self.cached_tokens = int(found.group(1))
         for found in _PROMPT.finditer(text):
-            self.prompt_tokens = int(found.group(1))
+            self._input_tokens = int(found.group(1))

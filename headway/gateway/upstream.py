@@ -28,7 +28,7 @@ from headway.gateway.calls import Reply, fetch
 from headway.gateway.config import Config
 from headway.gateway.desk import Desk
 from headway.gateway.metrics import Metrics
-from headway.gateway.transport.interface import Dialer, Headers, RequestHead, UpstreamLost
+from headway.gateway.transport.interface import Dialer, Headers, LostReason, RequestHead, UpstreamLost
 
 log = logging.getLogger("headway.gateway")
 
@@ -36,6 +36,9 @@ SCRAPE_S = 5.0
 """Seconds between two looks at the engine's /metrics."""
 SHAPES = 256
 """Most prompt shapes remembered as not to be paced."""
+MISSES = 2
+"""Paced requests in a row that did not find their pieces, after which prompts of that shape are not paced: one may have been
+an eviction."""
 
 
 class _Details(msgspec.Struct):
@@ -74,7 +77,16 @@ class Engine:
         """It says how many prompt tokens were cached."""
         self.probed = False
         self.up: bool | None = None
+        self.gone = False
+        """It could not be reached: what it had cached may be lost."""
         self.latest: EngineMetrics | None = None
+
+    def restarted(self, latest: EngineMetrics) -> bool:
+        """Whether a counter went back."""
+        before = self.latest
+        if before is None:
+            return False
+        return (latest.hits or 0) < (before.hits or 0) or (latest.queries or 0) < (before.queries or 0)
 
 
 class Upstream:
@@ -89,7 +101,7 @@ class Upstream:
         self.texts = TextIndex()
         self.estimator = TokenEstimator()
         self.rendering = asyncio.Semaphore(2)
-        self._shapes: dict[bytes, None] = {}
+        self._misses: dict[bytes, int] = {}
         self._watch: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._warned = False
@@ -98,11 +110,15 @@ class Upstream:
 
     def head(self, method: bytes, path: bytes, headers: Headers = ()) -> RequestHead:
         """Head of a request of the gateway's own, with the client's own headers where it acts for one."""
-        own = [(b"Host", self.config.upstream.authority), *headers]
-        if self.config.upstream_key is not None:
-            own = [(n, v) for n, v in own if n.lower() != b"authorization"]
-            own.append((b"Authorization", b"Bearer " + self.config.upstream_key.encode()))
+        own = [(b"Host", self.config.upstream.authority), *self.with_key(headers)]
         return RequestHead(method, self.config.upstream.prefix + path, own)
+
+    def with_key(self, headers: Headers) -> Headers:
+        """The headers with --upstream-key, where there is one, in the place of the client's own keys."""
+        if self.config.upstream_key is None:
+            return headers
+        others = [(name, value) for name, value in headers if name.lower() not in (b"authorization", b"x-api-key")]
+        return [*others, (b"Authorization", b"Bearer " + self.config.upstream_key.encode())]
 
     async def post(self, path: bytes, body: Any, headers: Headers = (), timeout: float | None = None) -> Reply:
         head = self.head(b"POST", path, [*headers, (b"Content-Type", b"application/json")])
@@ -112,7 +128,10 @@ class Upstream:
         """The engine's /metrics now, or None where it has none."""
         try:
             reply = await fetch(self.dialer, self.head(b"GET", b"/metrics"), timeout=10.0)
-        except (UpstreamLost, TimeoutError):
+        except UpstreamLost as error:
+            self.lost(error)
+            return None
+        except TimeoutError:
             self._set_up(False)
             return None
         self._set_up(True)
@@ -154,17 +173,16 @@ class Upstream:
             latest = await self.scrape()
             if latest is not None:
                 self._learn_metrics(latest)
-                idle = latest.idle and not self.controller.entries
+                idle = latest.idle and not any(entry.work.prefills for entry in self.controller.entries.values())
                 if self.config.probe and not self.engine.probed and idle and self._probing is None:
                     self._probing = asyncio.create_task(self._run_probe())
             await asyncio.sleep(SCRAPE_S if self.engine.up else 1.0)
 
     def _learn_metrics(self, latest: EngineMetrics) -> None:
         engine = self.engine
-        if engine.latest is not None and engine.latest.hits is not None and (latest.hits or 0) < engine.latest.hits:
-            log.info("the engine's counters went back: it restarted, nothing is taken for cached any more")
-            self.blocks.clear()
-            self.texts.clear()
+        if engine.restarted(latest):
+            log.info("the engine's counters went back: it restarted")
+            self._forget()
         engine.latest = latest
         if engine.caching is None and latest.prefix_caching is not None:
             engine.caching = latest.prefix_caching
@@ -264,13 +282,18 @@ class Upstream:
 
     # -- prompts that are not to be paced -----------------------------------------------------------
 
-    def remember_unpaceable(self, shape: bytes) -> None:
-        self._shapes[shape] = None
-        while len(self._shapes) > SHAPES:
-            del self._shapes[next(iter(self._shapes))]
+    def found(self, shape: bytes) -> None:
+        """A paced request of this shape found its pieces."""
+        self._misses.pop(shape, None)
+
+    def missed(self, shape: bytes) -> None:
+        """A paced request of this shape did not find them."""
+        self._misses[shape] = self._misses.get(shape, 0) + 1
+        while len(self._misses) > SHAPES:
+            del self._misses[next(iter(self._misses))]
 
     def is_unpaceable(self, shape: bytes) -> bool:
-        return shape in self._shapes
+        return self._misses.get(shape, 0) >= MISSES
 
     # -- bookkeeping --------------------------------------------------------------------------------
 
@@ -283,14 +306,29 @@ class Upstream:
         if getattr(decision, "yielded", False):
             self.metrics.yielded.inc()
 
+    def lost(self, error: UpstreamLost) -> None:
+        """It could not be reached, or broke off."""
+        if error.reason is LostReason.CONNECT:
+            self.engine.gone = True
+        if error.reason in (LostReason.CONNECT, LostReason.TIMEOUT):
+            self._set_up(False)
+
+    def _forget(self) -> None:
+        """The engine may be a new one: nothing is taken for cached, and what it can do is learned again."""
+        engine = self.engine
+        self.blocks.clear()
+        self.texts.clear()
+        self._misses.clear()
+        engine.block = engine.caching = engine.reports = engine.latest = None
+        engine.block_confirmed = engine.probed = engine.gone = False
+
     def _set_up(self, up: bool) -> None:
         if up is not self.engine.up:
             log.log(
                 logging.INFO if up else logging.WARNING, "upstream %s is %s", self.config.upstream.url, "up" if up else "down"
             )
-            if up and self.engine.up is False:
-                self.blocks.clear()
-                self.texts.clear()
+            if up and self.engine.gone:
+                self._forget()
         self.engine.up = up
         self.metrics.upstream_up.set(1 if up else 0)
 

@@ -44,12 +44,12 @@ def tail(log: IO[bytes], lines: int = 8) -> str:
     return "\n".join(text.strip().splitlines()[-lines:])
 
 
-async def stop(process: asyncio.subprocess.Process, patience: float = STOP_S) -> None:
+async def stop(process: asyncio.subprocess.Process, patience: float | None = None) -> None:
     """SIGTERM to the process, then SIGKILL to its whole group: a server's workers must not outlive it."""
     if process.returncode is None:
         process.terminate()
         with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), patience)
+            await asyncio.wait_for(process.wait(), STOP_S if patience is None else patience)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

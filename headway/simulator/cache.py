@@ -73,6 +73,8 @@ class _Held:
     full: list[Block]
     published: int
     states: list[_States]
+    #: The blocks in which the last allocation lay, if doing it again within them changes nothing.
+    settled: tuple[int, ...] = ()
 
 
 class KVCache:
@@ -137,6 +139,9 @@ class KVCache:
 
         With `whole`, the rest of the prompt must fit as well, though only `new` tokens are given room now.
         """
+        held = self._held.get(request.id)
+        if held is not None and held.settled and held.settled == self._place(request, new):
+            return True
         hit = hit or Hit()
         computed = request.computed + hit.tokens
         if whole and self._need(request, request.num_tokens, request.num_tokens, hit) > self.pool.free_count:
@@ -146,15 +151,30 @@ class KVCache:
         self._retire(request.id, computed)
         if self._need(request, with_drafts, main, hit) > self.pool.free_count:
             return False
-        held = self._held.get(request.id)
         if held is None:
             held = self._held[request.id] = self._admit(hit)
         held.full.extend(self.pool.take(max(_ceil(with_drafts, self.layout.block_size) - len(held.full), 0)))
         for states in held.states:
             self._extend_states(states, main)
-        if self.layout.caching:
-            self._publish(request, held, min(main, request.num_tokens))
+        renewed = self.layout.caching and self._publish(request, held, min(main, request.num_tokens))
+        held.settled = () if renewed or hit.tokens else self._place(request, new)
         return True
+
+    def _place(self, request: Request, new: int) -> tuple[int, ...]:
+        """All positions on which `allocate` depends, in blocks: the same while a decode stays in a block."""
+        block = self.layout.block_size
+        computed, known = request.computed, request.num_tokens
+        main = computed + new
+        drafts = self.layout.draft_tokens
+        if drafts == 0:
+            return (computed - 1) // block, (main - 1) // block, main // block, known // block
+        return (
+            (computed - 1) // block,
+            (main - 1) // block,
+            min(main, known) // block,
+            (min(main + drafts, self.layout.max_model_len) - 1) // block,
+            (known - self.lookahead) // block,
+        )
 
     def _admit(self, hit: Hit) -> _Held:
         self.pool.touch(hit.full)
@@ -235,7 +255,8 @@ class KVCache:
 
     # -- publishing --------------------------------------------------------------------------------
 
-    def _publish(self, request: Request, held: _Held, tokens: int) -> None:
+    def _publish(self, request: Request, held: _Held, tokens: int) -> bool:
+        """Make whole blocks findable. True if a state was registered: such a step is not like the next."""
         block = self.layout.block_size
         request.grow_keys(block, self.lookahead)
         whole = min(tokens // block, len(request.keys))
@@ -243,8 +264,10 @@ class KVCache:
             self.pool.publish(held.full[index], FULL, request.keys[index])
         held.published = max(held.published, whole)
         if not self.align:
-            return
+            return False
+        renewed = False
         kept = self._boundaries(request) if self.sparse else None
+        checkpoint = (request.prompt_tokens - (0 if self.drops_block else 1)) // block - self.drops_block
         for group, states in enumerate(held.states, start=1):
             for index in range(states.published, whole):
                 state = states.blocks[index]
@@ -252,7 +275,14 @@ class KVCache:
                     continue
                 self.pool.publish(state, group, request.keys[index])
                 self._new_states.add((group, request.keys[index]))
+                renewed = True
             states.published = max(states.published, whole)
+            # vLLM 0.32 registers the prompt's last boundary again at each step until the tokens pass the
+            # next one, so others that hit that state wait as long as its owner still holds it.
+            if 0 < whole <= len(states.blocks) and whole == checkpoint and states.blocks[whole - 1] is not None:
+                self._new_states.add((group, request.keys[whole - 1]))
+                renewed = True
+        return renewed
 
     def _boundaries(self, request: Request) -> set[int]:
         """Indices of the blocks whose states sparse retention keeps."""

@@ -166,19 +166,19 @@ async def _stream(request: web.Request, shape: _Completion, options: StreamOptio
     options = options or StreamOptions()
     head = shape.head(shape.chunk_object)
     always = {"usage": shape.usage} if options.continuous_usage_stats and options.include_usage else {}
-    stream = await EventStream.open(request)
-    opened = False
-    async for piece in shape.generation.pieces:
-        if not opened:
+    async with EventStream(request) as stream:
+        opened = False
+        async for piece in shape.generation.pieces:
+            extra = {key: value() for key, value in always.items()}
+            choices = [] if opened else list(shape.opening())
             opened = True
-            for choice in shape.opening():
-                await stream.data(head | {"choices": [choice]} | {key: value() for key, value in always.items()})
-        choice = shape.choice(piece.index, piece.text, piece.token_ids, piece.finish_reason)
-        await stream.data(head | {"choices": [choice]} | {key: value() for key, value in always.items()})
-    if options.include_usage:
-        await stream.data(head | {"choices": [], "usage": shape.usage()})
-    await stream.raw(b"data: [DONE]\n\n")
-    return await stream.close()
+            choices.append(shape.choice(piece.index, piece.text, piece.token_ids, piece.finish_reason))
+            for choice in choices:
+                await stream.data(head | {"choices": [choice]} | extra)
+        if options.include_usage:
+            await stream.data(head | {"choices": [], "usage": shape.usage()})
+        await stream.raw(b"data: [DONE]\n\n")
+    return stream.response
 
 
 def usage_body(usage: Usage, details: bool) -> dict[str, Any]:

@@ -57,28 +57,29 @@ async def messages(request: web.Request, service: Service) -> web.StreamResponse
                     "usage": _anthropic_usage(generation, service),
                 }
             )
-        stream = await EventStream.open(request)
-        start_usage = {"input_tokens": generation.usage.prompt_tokens, "output_tokens": 0}
-        await stream.event(
-            "message_start",
-            {"message": head | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": start_usage}},
-        )
+        return await _stream_message(request, service, generation, head)
+
+
+async def _stream_message(
+    request: web.Request, service: Service, generation: Generation, head: dict[str, Any]
+) -> web.StreamResponse:
+    usage = {"input_tokens": generation.usage.prompt_tokens, "output_tokens": 0}
+    empty = head | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+    async with EventStream(request) as stream:
+        await stream.event("message_start", {"message": empty})
         opened = False
         async for piece in generation.pieces:
             if not opened:
                 opened = True
-                await stream.event("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}})
-            await stream.event("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": piece.text}})
+                block = {"type": "text", "text": ""}
+                await stream.event("content_block_start", {"index": 0, "content_block": block})
+            delta = {"type": "text_delta", "text": piece.text}
+            await stream.event("content_block_delta", {"index": 0, "delta": delta})
         await stream.event("content_block_stop", {"index": 0})
-        await stream.event(
-            "message_delta",
-            {
-                "delta": {"stop_reason": "max_tokens", "stop_sequence": None},
-                "usage": _anthropic_usage(generation, service),
-            },
-        )
+        stop = {"stop_reason": "max_tokens", "stop_sequence": None}
+        await stream.event("message_delta", {"delta": stop, "usage": _anthropic_usage(generation, service)})
         await stream.event("message_stop", {})
-        return await stream.close()
+    return stream.response
 
 
 def _anthropic_usage(generation: Generation, service: Service) -> dict[str, Any]:
@@ -163,27 +164,27 @@ class _Response:
 
 
 async def _stream_response(request: web.Request, shape: _Response) -> web.StreamResponse:
-    stream = await EventStream.open(request)
     number = 0
-
-    async def event(name: str, **fields: Any) -> None:
-        nonlocal number
-        await stream.event(name, {"sequence_number": number} | fields)
-        number += 1
-
     place: dict[str, Any] = {"item_id": shape.item, "output_index": 0, "content_index": 0}
-    await event("response.created", response=shape.body("in_progress", None))
-    await event("response.in_progress", response=shape.body("in_progress", None))
     texts: list[str] = []
-    async for piece in shape.generation.pieces:
-        if not texts:
-            await event("response.output_item.added", output_index=0, item=shape.message("in_progress", None))
-            await event("response.content_part.added", **place, part=shape.part(""))
-        texts.append(piece.text)
-        await event("response.output_text.delta", **place, delta=piece.text, logprobs=[])
-    text = "".join(texts)
-    await event("response.output_text.done", **place, text=text, logprobs=[])
-    await event("response.content_part.done", **place, part=shape.part(text))
-    await event("response.output_item.done", output_index=0, item=shape.message("incomplete", text))
-    await event("response.incomplete", response=shape.body("incomplete", text))
-    return await stream.close()
+    async with EventStream(request) as stream:
+
+        async def event(name: str, **fields: Any) -> None:
+            nonlocal number
+            await stream.event(f"response.{name}", {"sequence_number": number} | fields)
+            number += 1
+
+        await event("created", response=shape.body("in_progress", None))
+        await event("in_progress", response=shape.body("in_progress", None))
+        async for piece in shape.generation.pieces:
+            if not texts:
+                await event("output_item.added", output_index=0, item=shape.message("in_progress", None))
+                await event("content_part.added", **place, part=shape.part(""))
+            texts.append(piece.text)
+            await event("output_text.delta", **place, delta=piece.text, logprobs=[])
+        text = "".join(texts)
+        await event("output_text.done", **place, text=text, logprobs=[])
+        await event("content_part.done", **place, part=shape.part(text))
+        await event("output_item.done", output_index=0, item=shape.message("incomplete", text))
+        await event("incomplete", response=shape.body("incomplete", text))
+    return stream.response

@@ -82,15 +82,15 @@ class Driver:
             if not self.engine.has_work:
                 due = await self._idle()
                 continue
-            result = self.engine.step(due)
-            if result.stuck:
+            step = self.engine.begin()
+            if step.stuck:
                 due = await self._idle()
                 continue
-            due += result.duration
+            due += step.duration
             if clock() - due > MAX_LAG:
                 due = clock()
             await asyncio.sleep(max(due - clock(), 0.0))
-            for output in result.outputs:
+            for output in self.engine.end(step):
                 queue = self._streams.get(output.request.id)
                 if queue is not None:
                     queue.put_nowait(output)

@@ -8,6 +8,8 @@ adds the durations up.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headway.simulator.cache import CacheLayout, KVCache
@@ -50,6 +52,16 @@ class Output:
     first: int
     tokens: int
     finish_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepUnderWay:
+    """A step between its begin and its end; the fields are those of `StepResult`."""
+
+    duration: float
+    chunks: tuple[Chunk, ...]
+    preempted: tuple[Request, ...] = ()
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +134,38 @@ class Engine:
         self.counters.finished["abort"] += 1
         return True
 
-    def step(self, now: float = 0.0) -> StepResult:
-        """Run one step that starts at `now` (seconds; kept for callers that log, nothing depends on it)."""
-        del now
+    def step(self) -> StepResult:
+        """Run one step; without work, one of no duration and no outputs."""
+        under_way = self.begin()
+        return StepResult(under_way.duration, self.end(under_way), under_way.chunks, under_way.preempted, under_way.stuck)
+
+    def begin(self, throttle_prefills: bool = False) -> StepUnderWay:
+        """Schedule a step and say how long it takes. Until `end`, its requests are still in the engine.
+
+        `throttle_prefills`: see `Scheduler.schedule`.
+        """
         if not self.has_work:
-            return StepResult(0.0, (), ())
-        step = self.scheduler.schedule()
+            return StepUnderWay(0.0, ())
+        step = self.scheduler.schedule(throttle_prefills)
         self.counters.preemptions += len(step.preempted)
+        preempted = tuple(step.preempted)
         if not step.chunks:
-            return StepResult(0.0, (), (), tuple(step.preempted), stuck=not step.preempted)
+            return StepUnderWay(0.0, (), preempted, stuck=not preempted)
         for request in step.admitted:
             if request.preemptions == 0:
                 self.counters.cache_queries += request.num_tokens
                 self.counters.cache_hits += request.cached_tokens or 0
-        duration = self._seconds(step.chunks)
-        outputs = tuple(o for chunk in step.chunks if (o := self._produce(chunk)) is not None)
-        self._count(step.tokens)
-        return StepResult(duration, outputs, tuple(step.chunks), tuple(step.preempted))
+        return StepUnderWay(self._seconds(step.chunks), tuple(step.chunks), preempted)
 
-    def _seconds(self, chunks: list[Chunk]) -> float:
+    def end(self, under_way: StepUnderWay) -> tuple[Output, ...]:
+        """The outputs of a step that `begin` scheduled. Requests aborted meanwhile have none."""
+        if not under_way.chunks:
+            return ()
+        self._count(sum(chunk.tokens for chunk in under_way.chunks))
+        produced = (self._produce(chunk) for chunk in under_way.chunks)
+        return tuple(output for output in produced if output is not None)
+
+    def _seconds(self, chunks: Sequence[Chunk]) -> float:
         # A one-token tail of a prompt runs as a decode row (query length 1), so it makes no mixed step.
         prefill = [(c.start, c.tokens) for c in chunks if c.prefill and c.tokens > 1]
         decodes = [c.start for c in chunks if not (c.prefill and c.tokens > 1)]
@@ -151,7 +176,7 @@ class Engine:
         end.
         """
         request = chunk.request
-        if request.computed < request.num_tokens:
+        if request.computed < request.num_tokens or self.scheduler.requests.get(request.id) is not request:
             return None
         room = min(request.max_tokens - request.outputs, self.settings.layout.max_model_len - request.num_tokens)
         count = min(1 if chunk.prefill else self._accepted(request, chunk.tokens), room)
@@ -173,9 +198,9 @@ class Engine:
         rate = self.settings.tokens_per_step
         if rate <= 1.0:
             return 1
-        done = request.outputs
-        wanted = int(round(done / rate) + 1) * rate
-        return max(1, min(scheduled, round(wanted) - done))
+        done = request.outputs - 1
+        steps = math.ceil(done / rate - 1e-9)
+        return max(1, min(scheduled, math.floor((steps + 1) * rate + 1e-9) - done))
 
     def _count(self, tokens: int) -> None:
         counters = self.counters

@@ -43,19 +43,20 @@ class Profile:
 H200 = Profile(
     name="h200-qwen3.6-27b",
     summary="one H200, Qwen3.6-27B's architecture, fp8 KV, vLLM 0.25.1",
-    # Four figures of the two direct arms (no arm ran the intruder alone), 28,623 uncached tokens beside one
-    # victim: longest gap 743 ms with chunks of 7,840 and 183 ms with chunks of 1,568; TTFT 2.8 to 2.9 s and
-    # 3.0 to 3.3 s. a: the victim alone, 66.2 tokens/s. e and b: the two gaps differ by 6,272 tokens;
-    # b_slope from the same engine's 28,623- and 100,000-token arms (mean cost a token 89 and 109 µs after
-    # taking e out: about 0.5 ns a token of position). Given back: gaps 741 and 182 ms, TTFT 2.76 and 3.26
-    # s, so within 4 % each. e between 15 and 30 ms fits about as well. Front end: a piece of about 14,000
-    # ids took 70 to 100 ms longer than its chunk; the step under way and the extra one-token step are some
-    # 25 ms of that.
+    # Measured, single runs, 28,623 uncached tokens beside one victim, no arm with the intruder alone:
+    #   budget 8192 (chunks of 7,840): longest gap 743 ms, TTFT 2.8 to 2.9 s
+    #   budget 2048 (chunks of 1,568): longest gap 183 ms, TTFT 3.0 to 3.3 s; the victim alone 66.2 tokens/s
+    # a is one over the victim's rate. b_slope comes from another pair of arms on that engine, 28,623 and
+    # 100,000 tokens: their cost a token differs by some 20 µs over 36,000 tokens of mean position. e and b
+    # are then chosen for the two gaps and two TTFTs together. Given back: 743 and 183 ms, 2.77 and 3.26 s.
+    # Four figures do not pin e, b and the front end down: e is good to about 10 ms.
+    # Front end: a piece of about 14,000 ids took 70 to 100 ms longer than its chunk; waiting for the step
+    # under way and the extra one-token step explain some 25 ms of that.
     engine=EngineSettings(
         version="0.25.1",
         layout=CacheLayout(blocks=1200, block_size=1568, state_groups=3, max_model_len=262144),
         scheduler=SchedulerSettings(max_num_batched_tokens=8192, max_num_seqs=256),
-        steps=StepModel(a=0.0150, b=80.1e-6, b_slope=0.52e-9, e=0.020, a_ctx=0.4e-9, a_seq=0.05e-3),
+        steps=StepModel(a=0.0151, b=80.1e-6, b_slope=0.52e-9, e=0.020, a_ctx=0.4e-9, a_seq=0.05e-3),
     ),
     front_end=FrontEnd(request_s=0.015, text_token_s=2.5e-6, id_token_s=2.5e-6),
     kv_cache_dtype="fp8",
@@ -64,12 +65,13 @@ H200 = Profile(
 RTX3090_PAIR = Profile(
     name="2x3090-qwen3.6-27b",
     summary="two RTX 3090 (PCIe, 230 W, no P2P), Qwen3.6-27B INT4, TP 2, as calibrated by its users",
-    # Prefill 1,446 tokens/s for prompts of 10k and 1,118 for 90k. Read as whole-prompt means with chunks of
-    # 1,568 and a step of 20.8 ms around each: 678 and 881 µs a token, a difference of 203 µs over 40k of
-    # mean position: b_slope 5.07 ns, b 653 µs. Not used for the fit: about 830 tokens/s at 237k; this gives
-    # 789. a: 48 tokens/s decode without speculative decoding. e was not measured on this rig. One RTX 3090
-    # with a 27B model and four decodes showed gap = 130 ms + 0.74 ms/token, so a + e may be as much as 130
-    # ms; 80 ms is taken. Treat longest gaps from this profile as good to about 0.1 s.
+    # Prefill 1,446 tokens/s for prompts of 10k and 1,118 for 90k, read as whole-prompt means with chunks of
+    # 1,568 and a step of 20.8 ms around each: 678 and 881 µs a token, 203 µs over 40,000 tokens of mean
+    # position, so b_slope 5.07 ns and b 653 µs. Not used for the fit: about 830 tokens/s at 237k; this
+    # gives 787. a: 48 tokens/s without speculative decoding.
+    # e was not measured on this rig. One RTX 3090 with a 27B model and four decodes showed a gap of 130 ms +
+    # 0.74 ms a token, so a + e is at most about that; 80 ms is taken. Longest gaps from this profile are
+    # good to about 0.1 s.
     engine=EngineSettings(
         version="0.24.0",
         layout=CacheLayout(blocks=400, block_size=1568, state_groups=3, max_model_len=262144),
@@ -96,7 +98,7 @@ RTX3090_REPORTED = Profile(
     kv_cache_dtype="fp8",
     contradiction=(
         "the report's walls (246 s at a budget of 8192, 107 s at 2048) do not follow from its steps: "
-        "28,623 tokens in whole chunks are 5 and 20 steps, 14 and 21 s here; at 2.5 to 5 s a step, "
+        "28,623 tokens in whole chunks are 5 and 19 steps, 14 and 20 s; at 2.5 to 5 s a step, "
         "246 s would mean about 390 tokens a step, not 7,840"
     ),
 )
@@ -104,10 +106,11 @@ RTX3090_REPORTED = Profile(
 CPU_TINY = Profile(
     name="cpu-next-tiny",
     summary="a two-core CPU, a tiny hybrid model with random weights, vLLM 0.32.0",
-    # a: 104 tokens/s alone. b: 14,000 tokens alone in 1.05 to 1.15 s. Beside a decode a chunk costs more by
-    # a part that grows with it: gaps of 44 ms for pieces of 256, 81 to 88 ms for 768, 220 ms for 1,792 (the
-    # whole blocks in a budget of 2,048), and 1.5 s for the whole prompt: e = 6 ms + 30 µs a token gives 45,
-    # 97 and 204 ms, and 1.57 s.
+    # a: 104 tokens/s alone. b: 14,000 tokens alone in 1.05 to 1.15 s, steps and front end included, so that
+    # the "75 µs a token" of that figure are 67 to 71 µs of work. Beside a decode a chunk costs more, by a
+    # part that grows with it: gaps of 44 ms for pieces of 256, 81 to 88 ms for 768 and 220 ms for 1,792 (the
+    # whole blocks in a budget of 2,048), and 1.5 s for the whole prompt. e = 6 ms + 30 µs a token gives
+    # 41, 92 and 196 ms, and 1.57 s. These cores drift by 20 %.
     engine=EngineSettings(
         version="0.32.0",
         layout=CacheLayout(blocks=1000, block_size=256, state_groups=3, max_model_len=65536),

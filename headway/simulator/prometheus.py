@@ -11,10 +11,8 @@ def render(engine: Engine, model: str) -> str:
     lines: list[str] = []
 
     def metric(name: str, kind: str, help_: str, value: float, extra: str = "") -> None:
-        # prometheus_client leaves _total out of the HELP and TYPE lines of a counter
-        base = name.removesuffix("_total") if kind == "counter" else name
-        if f"# TYPE {base} {kind}" not in lines:
-            lines.extend((f"# HELP {base} {help_}", f"# TYPE {base} {kind}"))
+        if f"# TYPE {name} {kind}" not in lines:
+            lines.extend((f"# HELP {name} {help_}", f"# TYPE {name} {kind}"))
         lines.append(f"{name}{{{labels}{extra}}} {float(value)}")
 
     metric("vllm:num_requests_running", "gauge", "Requests in the running list.", engine.num_running)

@@ -193,7 +193,7 @@ class Replay:
     def _step(self) -> None:
         if self._stepping or not self.engine.has_work:
             return
-        result = self.engine.step(self.now)
+        result = self.engine.step()
         if result.stuck:
             return
         self._stepping = True

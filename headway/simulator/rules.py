@@ -27,6 +27,8 @@ class Rules:
     #: Only states at a prompt's last boundary and at detected shared-prefix junctions are kept; before, one
     #: at every chunk end.
     sparse_retention: bool
+    #: A chunk stops at a junction, the place up to which full attention alone had matched at admission.
+    stops_at_junction: bool
     #: long_prefill_token_threshold is ignored while only one request is in the engine.
     threshold_spares_lone: bool
     #: Prefill of a waiting request is deferred when more than its last token is missing (0.27+) or when
@@ -47,6 +49,7 @@ _FIRST = Rules(
     sub_block_chunks=False,
     checkpoint_below_prompt=False,
     sparse_retention=False,
+    stops_at_junction=False,
     threshold_spares_lone=False,
     defers_partial_hits=False,
     interval_on_one_engine=False,
@@ -54,7 +57,7 @@ _FIRST = Rules(
     hybrid_prefix_caching=False,
 )
 _V027 = replace(_FIRST, since=(0, 27), block_must_fit=False, sub_block_chunks=True, defers_partial_hits=True)
-_V030 = replace(_V027, since=(0, 30), checkpoint_below_prompt=True, sparse_retention=True)
+_V030 = replace(_V027, since=(0, 30), checkpoint_below_prompt=True, sparse_retention=True, stops_at_junction=True)
 _V032 = replace(_V030, since=(0, 32), threshold_spares_lone=True)
 _V033 = replace(_V032, since=(0, 33), interval_on_one_engine=True, lookahead_keys=True, hybrid_prefix_caching=True)
 

@@ -102,7 +102,7 @@ class Scheduler:
         self.running: list[Request] = []
         self.waiting = _Waiting(settings.policy)
         self.requests: dict[str, Request] = {}
-        self._capacity_bound = False
+        self.capacity_bound = False
         self._steps_since_prefill: int | None = None
 
     def add(self, request: Request) -> None:
@@ -125,12 +125,16 @@ class Scheduler:
 
     # -- one step ----------------------------------------------------------------------------------
 
-    def schedule(self) -> Step:
-        """Choose the chunks of the next step and advance what is computed by them."""
+    def schedule(self, throttle_prefills: bool = False) -> Step:
+        """Choose the chunks of the next step and advance what is computed by them.
+
+        `throttle_prefills` asks for a step without prefill, as vLLM's hook of that name does; like there, it
+        is not heard while nobody decodes, nor once a step that carried prefill left requests waiting.
+        """
         step = Step()
         budget = self.settings.max_num_batched_tokens
         self.cache.step_starts()
-        defer = self._holds_prefill() and not self._capacity_bound
+        defer = (throttle_prefills or self._holds_prefill()) and not self.capacity_bound
         defer = defer and any(not request.in_prefill for request in self.running)
         threshold = self.settings.long_prefill_token_threshold
         if self.rules.threshold_spares_lone and len(self.running) + len(self.waiting) <= 1:
@@ -139,7 +143,7 @@ class Scheduler:
         if not step.preempted:
             self._schedule_waiting(step, budget, threshold, defer)
             if not defer:
-                self._capacity_bound = len(self.waiting) > 0
+                self.capacity_bound = len(self.waiting) > 0
         self._advance(step)
         return step
 
@@ -260,7 +264,7 @@ class Scheduler:
         stops = [last]
         if start % block:
             stops.append((start // block + 1) * block)
-        if self.rules.sparse_retention and start < request.junction < end:
+        if self.rules.stops_at_junction and start < request.junction < end:
             stops.append(start + (request.junction - start) // block * block)
         return max(min((stop for stop in stops if start < stop < end), default=end) - start, 0)
 

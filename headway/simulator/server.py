@@ -136,14 +136,12 @@ async def _errors(request: web.Request, handler: Any) -> web.StreamResponse:
         return cast("web.StreamResponse", await handler(request))
     except ApiError as error:
         return json_response(error.body(), error.status)
-    except EngineDead:
-        if request.transport is not None:
-            # Its stream has begun: a broken connection is the honest end.
-            request.transport.abort()
-        raise
     except web.HTTPException as error:
         body = ApiError(error.reason, status=error.status, type_=error.reason).body()
         return json_response(body, error.status)
+    except EngineDead:
+        stopped = ApiError("The engine was stopped.", status=500, type_="InternalServerError")
+        return json_response(stopped.body(), stopped.status)
 
 
 def _authentication(api_key: str | None) -> Any:

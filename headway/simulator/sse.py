@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from types import TracebackType
 from typing import Any
 
 import msgspec
 from aiohttp import web
+
+from headway.simulator.driver import EngineDead
 
 
 def json_response(body: Any, status: int = 200) -> web.Response:
@@ -22,27 +25,35 @@ def request_name(request: web.Request, prefix: str, given: str | None = None) ->
 
 
 class EventStream:
-    """A text/event-stream whose headers are sent at once."""
+    """A text/event-stream whose headers are sent at once; a context manager that ends it.
 
-    def __init__(self, response: web.StreamResponse) -> None:
-        self._response = response
+    Should the engine stop inside the block, the connection is broken off: nobody may take half an answer for
+    a whole one.
+    """
 
-    @classmethod
-    async def open(cls, request: web.Request) -> EventStream:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        return cls(response)
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+
+    async def __aenter__(self) -> EventStream:
+        self.response.enable_chunked_encoding()
+        await self.response.prepare(self._request)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            await self.response.write_eof()
+        elif isinstance(error, EngineDead):
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("the engine was stopped") from error
 
     async def raw(self, data: bytes) -> None:
-        await self._response.write(data)
+        await self.response.write(data)
 
     async def data(self, body: Any) -> None:
         await self.raw(b"data: " + msgspec.json.encode(body) + b"\n\n")
 
     async def event(self, name: str, body: dict[str, Any]) -> None:
-        await self.raw(b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode({"type": name} | body) + b"\n\n")
-
-    async def close(self) -> web.StreamResponse:
-        await self._response.write_eof()
-        return self._response
+        encoded = msgspec.json.encode({"type": name} | body)
+        await self.raw(b"event: " + name.encode() + b"\ndata: " + encoded + b"\n\n")

@@ -32,7 +32,10 @@ class Tokenizer:
 
     def encode(self, text: str) -> array[int]:
         ids = self._ids
-        return array(ID, [ids.get(piece) or self._learn(piece) for piece in _PIECE.findall(text.encode())])
+        return array(
+            ID,
+            [ids.get(piece) or self._learn(piece) for piece in _PIECE.findall(text.encode(errors="replace"))],
+        )
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`; a piece never seen here becomes its number in angle brackets."""

@@ -19,6 +19,12 @@ from tests.bench.stub import Plan, Stub, count, serve, size_plan
 BASE = Solo(rate=50.0, gap_s=0.02, ttft_s=0.02)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy test machine must not void these runs: what is planted and what is reported share one loop."""
+    monkeypatch.setattr("headway.bench.overlap.LAG_LIMIT_S", 10.0)
+
+
 def close(reported: float, planted: float) -> bool:
     return abs(reported - planted) <= max(0.002, 0.02 * planted)
 
@@ -54,27 +60,27 @@ def test_planted_gaps_are_reported() -> None:
 
 
 def test_the_intruder_is_sent_after_the_victims_tokens() -> None:
-    stub = Stub(plan=size_plan([0.02] * 60, [0.3, 0.01]), continuous=True)
+    stub = Stub(plan=size_plan([0.01] * 50, [0.15, 0.01]), continuous=True)
     run = experiment(stub, after=10)
     before = [event for event in run.victim.events if event.at < run.intruder.submitted]
-    assert 10 <= len(before) <= 12
+    assert 10 <= len(before) <= 13
 
 
 def test_the_reports_order_sends_the_intruder_first() -> None:
-    run = experiment(Stub(plan=size_plan([0.02] * 60, [0.4, 0.01]), continuous=True), lead=0.03)
+    run = experiment(Stub(plan=size_plan([0.01] * 60, [0.2, 0.01]), continuous=True), lead=0.03)
     assert run.victim.submitted - run.intruder.submitted == pytest.approx(0.03, abs=0.02)
     assert run.void is None
 
 
 def test_a_victim_that_ends_first_makes_the_run_void() -> None:
-    stub = Stub(plan=size_plan([0.02] * 20, [0.8, 0.01]), continuous=True)
+    stub = Stub(plan=size_plan([0.01] * 20, [0.4, 0.01]), continuous=True)
     run = experiment(stub, after=5)
     assert run.void is not None and "the victim ended 0." in run.void and "make it longer" in run.void
     assert run.view is not None and not run.view.victim_outlived
 
 
 def test_a_policy_may_keep_the_intruder_back() -> None:
-    stub = Stub(plan=size_plan([0.02] * 20, [0.8, 0.01]), continuous=True)
+    stub = Stub(plan=size_plan([0.01] * 20, [0.4, 0.01]), continuous=True)
     run = experiment(stub, after=5, victim_must_outlive=False)
     assert run.void is None
     assert "kept back" in run.notes[0]
@@ -87,43 +93,43 @@ def test_a_run_without_overlap_is_refused() -> None:
 
 
 def test_a_burst_is_void() -> None:
-    victim: Plan = [0.02] * 12 + [1.0] + [0.0] * 100 + [0.02] * 3
-    run = experiment(Stub(plan=size_plan(victim, [0.5, 0.01]), continuous=True), after=10)
+    victim: Plan = [0.02] * 12 + [0.4] + [0.0] * 100 + [0.02] * 3
+    run = experiment(Stub(plan=size_plan(victim, [0.3, 0.01]), continuous=True), after=10)
     assert run.void is not None and "a burst, not a stream" in run.void
 
 
 def test_a_cached_intruder_is_void() -> None:
-    stub = Stub(plan=size_plan([0.02] * 60, [0.3, 0.01]), continuous=True, cached=1500)
+    stub = Stub(plan=size_plan([0.01] * 50, [0.15, 0.01]), continuous=True, cached=1500)
     run = experiment(stub, salted=True)
     assert run.void is not None and "1500 of the intruder's prompt tokens were cached" in run.void
 
 
 def test_a_failing_intruder_does_not_hang_the_run() -> None:
-    stub = Stub(plan=size_plan([0.02] * 60, [0.3, 0.01]), garbage_after=1)
+    stub = Stub(plan=size_plan([0.01] * 50, [0.15, 0.01]), garbage_after=1)
     run = experiment(stub)
     assert run.void is not None and "failed: an event is not a JSON object" in run.void
 
 
 def test_a_freeze_of_two_seconds_in_one_of_many_streams_is_found() -> None:
-    frozen = 137
+    frozen = 57
 
     def plan(body: dict[str, object]) -> Plan:
-        steps = [0.05 * (0.5 + (count(body) % 7) / 7)] + [0.4] * 8  # type: ignore[arg-type]
+        steps = [0.05 * (0.5 + (count(body) % 7) / 7)] + [0.1] * 6  # type: ignore[arg-type]
         if body["user"] == str(frozen):
-            steps[4] = 2.4
+            steps[4] = 2.1
         return steps
 
     async def run() -> list[Stream]:
         async with serve(Stub(plan=plan)) as stub, session() as http:
             target = Target(stub.url, "m")
             body = {"messages": [{"role": "user", "content": "x"}]}
-            return await asyncio.gather(*(stream(http, target, Request({**body, "user": str(i)})) for i in range(400)))
+            return await asyncio.gather(*(stream(http, target, Request({**body, "user": str(i)})) for i in range(120)))
 
     answers = asyncio.run(run())
     assert not [answer.error for answer in answers if answer.error]
     longest = [max(gap.seconds for gap in gaps(answer.events)) for answer in answers]
     assert longest.index(max(longest)) == frozen
-    assert 2.2 < max(longest) < 2.7
+    assert 2.0 < max(longest) < 2.4
     assert sorted(longest)[-2] < 1.2
 
 
@@ -139,6 +145,12 @@ def test_the_loops_own_lag_is_measured() -> None:
         return lag
 
     assert 0.05 < asyncio.run(run()).max_s < 0.4
+
+
+def test_a_late_client_makes_the_run_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.bench.overlap.LAG_LIMIT_S", 0.0)
+    run = experiment(Stub(plan=size_plan([0.02] * 40, [0.2, 0.01]), continuous=True), after=5)
+    assert run.void is not None and "this client's event loop ran" in run.void
 
 
 def test_the_solo_rate_is_that_of_the_stream() -> None:

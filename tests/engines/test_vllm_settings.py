@@ -75,7 +75,7 @@ def test_chunks_fit_and_make_progress(budget: int, block: int, align: bool, sub_
 def test_fit_settles_where_a_step_lasts_as_long_as_the_target() -> None:
     fit = StepFit()
     for _ in range(10):
-        fit.decode(0.02)
+        fit.solo(0.02)
     tokens = 256
     for _ in range(30):
         fit.mixed(tokens, 0.02 + 0.03 + 2e-4 * tokens)

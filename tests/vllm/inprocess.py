@@ -1,6 +1,6 @@
 """vLLM's scheduler without a model: real queues, blocks and prefix cache, a fake model runner, a clock turned by hand.
 
-Runs in vLLM's own interpreter, imported by `scheduler_driver.py` and `benchmarks/scheduler_step.py`; no test of its own.
+Runs in vLLM's own interpreter, imported by `class_scenarios.py` and `benchmarks/scheduler_step.py`; no test of its own.
 A step of p prefill tokens beside decodes takes a + e + b*p seconds of that clock.
 """
 

@@ -1,163 +1,180 @@
-"""Scenarios for the scheduler class inside vLLM's interpreter: `python scheduler_driver.py SCENARIO`, JSON on the last line."""
+"""Runs scenarios through vLLM's own Scheduler; executed with the Python of a vLLM installation, not with
+ours.
+
+One JSON scenario a line on stdin, one JSON trace a line on stdout; everything that vLLM prints goes to
+stderr. No model runs: each request that reached its last known token is given one more token, whose id
+follows from its position.
+"""
 
 from __future__ import annotations
 
 import json
-import random
+import os
 import sys
-from itertools import pairwise
+import tempfile
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-from tests.vllm.inprocess import Clock, Harness, Job, build, our_scheduler, prompt, stock
+_ANSWERS = os.dup(1)
+os.dup2(2, 1)
 
-SOLO = 0.015
-
-
-def meet(asynchronous: bool, share: float, victims: int = 1, intruders: int = 1, length: int = 28_623, **options: Any) -> dict:
-    """Victims decode, intruders come after 20 s; a first one comes before, so that the engine is not cold."""
-    clock, generator = Clock(), random.Random(5)
-    block = options.get("block", 16)
-    cls = our_scheduler(clock) if share >= 0 else stock(asynchronous)
-    settings = {"share": max(share, 0.0), "gap": 0.25}
-    engine = build(cls, asynchronous=asynchronous, budget=8192, headway=settings, **options)
-    harness = Harness(engine, clock, asynchronous=asynchronous, block=block)
-    answers = [Job(f"v{n}", 0.0, prompt(generator, 38), 60_000) for n in range(victims)]
-    late = [Job(f"i{n}", 20.0 + n / 10, prompt(generator, length), 3) for n in range(intruders)]
-    harness.run([*answers, Job("warm", 2.0, prompt(generator, 9000), 3), *late], until=120.0)
-    start, end = late[0].arrives, max(job.times[0] for job in late)
-    speed = 1.0
-    if engine.num_spec_tokens:
-        before = [sum(1 for time in job.times if start - 10.0 < time <= start) for job in answers]
-        speed = sum(before) / len(before) / 10.0 * SOLO
-    return {
-        "class": type(engine).__name__,
-        "shares": [sum(1 for time in job.times if start < time <= end) * SOLO / speed / (end - start) for job in answers],
-        "ttft": end - start,
-        "gap": max(gaps(harness, start, end)),
-        "chunks": [prefill for at, turns, prefill in harness.trace if prefill and turns and start <= at <= end],
-        "steps": "".join("C" if prefill else "d" for at, _, prefill in harness.trace if start <= at <= end),
-        "line": engine._report.line() if share >= 0 else None,
-    }
+MODEL = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1024, "hidden_size": 64,
+    "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "head_dim": 32, "hidden_act": "silu", "max_position_embeddings": 65536, "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16",
+    "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
 
 
-def gaps(harness: Harness, start: float, end: float) -> list[float]:
-    ends = sorted({time for job in harness.jobs.values() if job.id.startswith("v") for time in job.times})
-    return [b - a for a, b in pairwise(ends) if start <= b and a <= end]
+def answer_token(index: int) -> int:
+    return 1000 + index % 20
 
 
-def share() -> list[dict]:
-    results = []
-    for asynchronous in (False, True):
-        for hybrid, block in ((False, 16), (True, 256), (True, 1568)):
-            for target in (0.4, 0.5, 0.75, 0.9):
-                result = meet(asynchronous, target, hybrid=hybrid, block=block)
-                results.append({**result, "async": asynchronous, "block": block, "target": target})
-    return results
+def base_config(directory: str):
+    from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+
+    (Path(directory) / "config.json").write_text(json.dumps(MODEL))
+    model = ModelConfig(model=directory, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=65536)
+    scheduler = SchedulerConfig(
+        max_num_batched_tokens=2048,
+        max_num_seqs=8,
+        max_model_len=65536,
+        is_encoder_decoder=False,
+        enable_chunked_prefill=True,
+        async_scheduling=False,
+    )
+    return VllmConfig(
+        model_config=model,
+        cache_config=CacheConfig(block_size=16, enable_prefix_caching=True),
+        scheduler_config=scheduler,
+        device_config=DeviceConfig("cpu"),
+    )
 
 
-def crowd() -> list[dict]:
-    return [
-        {**meet(asynchronous, 0.5, 3, 2, hybrid=hybrid, block=block), "async": asynchronous, "block": block}
-        for asynchronous in (False, True)
-        for hybrid, block in ((False, 16), (True, 1568))
-    ]
+def make_scheduler(config, scenario):
+    import torch
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    block = scenario["block_size"]
+    scheduler = config.scheduler_config
+    for name in ("max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold", "policy"):
+        setattr(scheduler, name, scenario[name])
+    cache = config.cache_config
+    cache.block_size = block
+    cache.num_gpu_blocks = scenario["blocks"]
+    cache.enable_prefix_caching = scenario["caching"]
+    align = scenario["state_groups"] > 0 and scenario["caching"]
+    cache.mamba_cache_mode = "align" if align else "none"
+    config.model_config.max_model_len = scenario["max_model_len"]
+    full = FullAttentionSpec(block_size=block, num_kv_heads=1, head_size=32, dtype=torch.bfloat16)
+    state = MambaSpec(
+        block_size=block if align else scenario["max_model_len"],
+        shapes=((8, 8),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode=cache.mamba_cache_mode,
+    )
+    groups = [KVCacheGroupSpec(["full"], full)]
+    groups += [KVCacheGroupSpec([f"state{i}"], state) for i in range(scenario["state_groups"])]
+    kv = KVCacheConfig(
+        num_blocks=scenario["blocks"],
+        kv_cache_tensors=[],
+        kv_cache_groups=groups,
+        prefix_cache_retention_interval=0 if scenario["sparse"] else None,
+    )
+    return Scheduler(
+        vllm_config=config,
+        kv_cache_config=kv,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=scenario["max_model_len"] if scenario["state_groups"] and not align else block,
+        hash_block_size=block,
+        log_stats=False,
+    )
 
 
-def speculative() -> list[dict]:
-    return [meet(False, 0.5, hybrid=hybrid, block=block, speculative=3) for hybrid, block in ((False, 16), (True, 256))]
+def run(config, scenario):
+    from vllm.sampling_params import SamplingParams
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+    from vllm.v1.outputs import ModelRunnerOutput
+    from vllm.v1.request import Request, RequestStatus
 
-
-def prefix() -> dict:
-    """A follow-up of a conversation, nearly all of it cached, beside a long prompt and a decode."""
-    clock, generator = Clock(), random.Random(6)
-    engine = build(our_scheduler(clock), asynchronous=True, budget=8192, headway={"share": 0.5})
-    harness = Harness(engine, clock, asynchronous=True, block=16)
-    conversation = prompt(generator, 12_000)
-    first = Job("first", 1.0, conversation, 3)
-    follow = Job("follow", 26.0, conversation + prompt(generator, 400), 3)
-    long = Job("long", 25.0, prompt(generator, 60_000), 3)
-    harness.run([Job("v", 0.0, prompt(generator, 38), 60_000), first, long, follow], until=60.0)
-    return {"follow": follow.times[0] - follow.arrives, "long": long.times[0] - long.arrives}
-
-
-def priority() -> dict:
-    """A better priority that comes later is prefilled before a worse one that has begun."""
-    clock, generator = Clock(), random.Random(7)
-    engine = build(our_scheduler(clock), asynchronous=True, budget=8192, policy="priority", headway={"share": 0.5})
-    harness = Harness(engine, clock, asynchronous=True, block=16)
-    worse = Job("worse", 20.0, prompt(generator, 40_000), 3, priority=5)
-    better = Job("better", 21.0, prompt(generator, 20_000), 3, priority=1)
-    harness.run([Job("v", 0.0, prompt(generator, 38), 60_000), worse, better], until=60.0)
-    return {"better": better.times[0], "worse": worse.times[0]}
-
-
-def workload(seed: int) -> tuple[bool, bool, dict[str, Any], list[Job], dict[str, float]]:
-    generator = random.Random(seed)
-    asynchronous, hybrid = bool(seed & 1), bool(seed & 2)
-    block = generator.choice([64, 256, 1568]) if hybrid else 16
-    budget = generator.choice([b for b in (512, 2048, 8192) if b > block] or [2048])
-    longest = 12_000
-    options = {
-        "budget": budget,
-        "hybrid": hybrid,
-        "block": block,
-        "seqs": generator.choice([4, 16]),
-        # Every third one is short of memory, so that answers are preempted.
-        "blocks": (longest // block + 30) if seed % 3 == 0 else 20_000,
-        "policy": generator.choice(["fcfs", "priority"]),
-        "speculative": 2 if not asynchronous and seed % 5 == 0 else 0,
-    }
-    shared = prompt(generator, 4000)
-    jobs = []
-    for n in range(generator.randint(2, 12)):
-        length = generator.choice([generator.randint(1, 80), generator.randint(80, 2000), generator.randint(2000, longest)])
-        ids = prompt(generator, length)
-        if generator.random() < 0.3:
-            ids = (shared + ids)[:longest]
-        jobs.append(Job(f"j{n}", generator.random() * 8, ids, generator.randint(1, 200), generator.randint(0, 3)))
-    headway = {
-        "share": generator.choice([0.0, 0.25, 0.5, 0.9, 1.0]), "gap": generator.choice([0.02, 0.25, 2.0]),
-        "wait": generator.choice([0.0, 2.0, 30.0]),
-    }  # fmt: skip
-    return asynchronous, hybrid, options, jobs, headway
-
-
-def liveness(count: int = 200) -> dict:
-    failed, preempted, held, modes = [], 0, 0, [0, 0]
-    for seed in range(count):
-        asynchronous, _, options, jobs, headway = workload(seed)
-        clock = Clock()
-        engine = build(our_scheduler(clock), asynchronous=asynchronous, headway=headway, **options)
-        harness = Harness(engine, clock, asynchronous=asynchronous, block=options["block"])
-        try:
-            harness.run(jobs)
-        except (RuntimeError, AssertionError) as error:
-            failed.append(f"seed {seed}: {error!r}")
+    init_none_hash(sha256)
+    scheduler = make_scheduler(config, scenario)
+    hasher = get_request_block_hasher(scenario["block_size"], sha256) if scenario["caching"] else None
+    trace = []
+    for number in range(scenario["steps"]):
+        for arrival in scenario["arrivals"].get(str(number), ()):
+            params = SamplingParams(max_tokens=arrival["max_tokens"], ignore_eos=True)
+            request = Request(
+                request_id=arrival["id"],
+                prompt_token_ids=arrival["tokens"],
+                sampling_params=params,
+                pooling_params=None,
+                arrival_time=float(arrival["order"]),
+                priority=arrival["priority"],
+                cache_salt=arrival["salt"] or None,
+                block_hasher=hasher,
+            )
+            scheduler.add_request(request)
+        leaving = [i for i in scenario["aborts"].get(str(number), ()) if i in scheduler.requests]
+        if leaving:
+            scheduler.finish_requests(leaving, RequestStatus.FINISHED_ABORTED)
+        before = {i: r.num_preemptions for i, r in scheduler.requests.items()}
+        if scenario["resets_guard"]:
+            scheduler.prefill_capacity_bound = False
+        output = scheduler.schedule(number in scenario["throttled"])
+        preempted = sorted(i for i, r in scheduler.requests.items() if i in before and r.num_preemptions > before[i])
+        starts = {r.req_id: r.num_computed_tokens for r in output.scheduled_new_reqs}
+        trace.append(
+            {
+                "chunks": [[i, n] for i, n in output.num_scheduled_tokens.items()],
+                "preempted": preempted,
+                "running": [r.request_id for r in scheduler.running],
+                "cached": starts,
+                "free": scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            }
+        )
+        ids = list(output.num_scheduled_tokens)
+        if not ids:
             continue
-        short = [job.id for job in jobs if len(job.times) != job.outputs]
-        if short or engine.headway.debt.prefilling or engine.requests or engine._prefilling:
-            failed.append(f"seed {seed}: {short or 'state left behind'}")
-        preempted += harness.preempted
-        held += engine.headway.tally.held
-        modes[asynchronous] += 1
-    return {"failed": failed, "preempted": preempted, "held": held, "sync": modes[0], "async": modes[1]}
+        sampled = []
+        for i in ids:
+            request = scheduler.requests[i]
+            done = request.num_computed_tokens >= request.num_tokens
+            sampled.append([answer_token(request.num_output_tokens)] if done else [])
+        result = ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={i: n for n, i in enumerate(ids)},
+            sampled_token_ids=sampled,
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        )
+        scheduler.update_from_output(output, result)
+    return trace
 
 
-def reset() -> dict:
-    """Limits are put back after each step."""
-    clock, generator = Clock(), random.Random(8)
-    engine = build(our_scheduler(clock), asynchronous=False, budget=2048, headway={"share": 0.5})
-    harness = Harness(engine, clock, asynchronous=False, block=16)
-    harness.run([Job("v", 0.0, prompt(generator, 38), 500), Job("i", 1.0, prompt(generator, 9000), 3)])
-    return {
-        "budget": engine.max_num_scheduled_tokens,
-        "threshold": engine.scheduler_config.long_prefill_token_threshold,
-        "watching": "update_from_output" in vars(engine),
-    }
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory, os.fdopen(_ANSWERS, "w") as answers:
+        config = base_config(directory)
+        for line in sys.stdin:
+            try:
+                answer = {"trace": run(config, json.loads(line))}
+            except Exception as error:
+                import traceback
+
+                traceback.print_exc()
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
 
 
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]]()))
+    main()

@@ -37,7 +37,7 @@ def vllm(*arguments: str, environment: dict[str, str] | None = None) -> subproce
 
 @cache
 def scenario(name: str) -> Any:
-    done = vllm(str(ROOT / "tests/vllm/scheduler_driver.py"), name)
+    done = vllm(str(ROOT / "tests/vllm/class_scenarios.py"), name)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -41,6 +41,10 @@ LOW_SHARE = 0.25
 LONGEST = 4.0
 """Gap targets that a step is expected to last at most, however long the steps before it were: one stall while the engine warms
 up must not make the next chunk wait for as long."""
+FRESH = 2.0
+"""Seconds after which an overlap's decode-only steps say nothing of the next one's."""
+STALE = 300.0
+"""Seconds after which solo steps are believed no more, on an engine that is never without prefill."""
 DOORS = 3
 """With so many prompts under way, a further long one waits for its turn."""
 AGAIN = 1.0
@@ -126,6 +130,12 @@ class StepPacer:
     _flight: deque[Step] = field(default_factory=deque)
     _last_end: float | None = None
     """End of the latest step, if the engine went on at once with one whose end is reported too."""
+    _live_at_open: int = 0
+    _closed_at: float = 0.0
+    _solo_at: float = 0.0
+    """Time of the latest `decode_step`."""
+    _solo_step: float | None = None
+    """Seconds of a step of the answers by themselves."""
     _last_decode: float | None = None
     """Time of the latest `decode_step`, if nothing else came between."""
     _steps: int = 0
@@ -152,7 +162,7 @@ class StepPacer:
             self._last_decode = None  # the last chunk is still under way: its time is no decode-only step's
             return
         if self._last_decode is not None:
-            self.fit.decode(now - self._last_decode)
+            self.fit.solo(now - self._last_decode)
         self._last_decode = now
         self._last_end = None
 
@@ -199,16 +209,21 @@ class StepPacer:
             self.overlap = False
             self.debt.close(now)
             self._steps_at_close = self._steps
+            self._closed_at = now
             self._fruitless = False
 
     # -- what is asked ----------------------------------------------------------------------------
 
     def decide(self, now: float, live: Sequence[str], work: Work) -> Decision:
         """What the next step may carry. `live`: the answers that decode. There is prefill work."""
-        a = self.fit.a
-        self._last_decode = None
+        if self._last_decode is not None:
+            self._solo_at, self._last_decode = self._last_decode, None
         if not self.overlap:
-            self._open(now, live, a)
+            self._open(now, live)
+        self._solo_step = self._solo(now, len(live))
+        if self._solo_step:
+            self.debt.told = 1.0 / self._solo_step
+        a = self.fit.a
         self._sync(now, live)
         if self._fruitless:
             return FREE
@@ -235,7 +250,7 @@ class StepPacer:
         if work.newcomer is not None and work.newcomer_waited >= self.targets.wait and self._may_open(now, work):
             self.tally.yields += 1
             return Decision(budget=chunk, door=True)
-        if self.share <= 0 or self._granted(now, tokens, a):
+        if self.share <= 0 or self._granted(now, tokens):
             self._turn = not self._turn
             door = self._turn and self._wants_door(work) and self._may_open(now, work)
             return Decision(budget=chunk, shorts_first=self._turn, door=door)
@@ -254,7 +269,7 @@ class StepPacer:
         self.pacer.model = model
         return self.rule.fit(self.pacer.piece(), live)
 
-    def _granted(self, now: float, tokens: int, a: float | None) -> bool:
+    def _granted(self, now: float, tokens: int) -> bool:
         """Whether every answer will still have had its share of turns when a step of `tokens` that is scheduled now ends."""
         model = self.fit.model()
         ahead = 0.0
@@ -266,7 +281,7 @@ class StepPacer:
             if self._flight and self._last_end is not None:
                 until = max(until - (now - self._last_end), 0.0)
             until = min(until, LONGEST * self.pacer.targets.gap)
-            ahead = until - turns * (a or 0.0) / self.share
+            ahead = until - turns * (self._solo_step or 0.0) / self.share
             self.debt.credit = max(0.25, 1.5 * until)
         room, _ = self.pacer.grant(now, True, self.debt, ahead)
         return room > 0
@@ -284,10 +299,18 @@ class StepPacer:
 
     # -- bookkeeping ------------------------------------------------------------------------------
 
-    def _open(self, now: float, live: Sequence[str], a: float | None) -> None:
+    def _solo(self, now: float, live: int) -> float | None:
+        """Seconds of a step of the answers by themselves: as before the overlap, while they are as many as then."""
+        before = self.fit.solo_step()
+        if before is not None and live == self._live_at_open and now - self._solo_at < STALE:
+            return before
+        return self.fit.between_step() or before
+
+    def _open(self, now: float, live: Sequence[str]) -> None:
         self.overlap = True
-        if a:
-            self.debt.usual(1.0 / a)
+        self._live_at_open = len(live)
+        if now - self._closed_at > FRESH:
+            self.fit.forget_between()
         missed = self._steps - self._steps_at_close
         present = set(live)
         for id in list(self.debt.victims):
@@ -322,7 +345,7 @@ class StepPacer:
             self.tally.tokens += step.prefill
             self.debt.prefill_ended(now)
         elif step.turns and start != step.at:
-            self.fit.decode(seconds)
+            self.fit.between(seconds)
         for id in step.begins:
             if id in self._coming:
                 self._coming.discard(id)
@@ -330,7 +353,7 @@ class StepPacer:
                     self.debt.join(now, id, 0)
         if step.overlap and step.turns:
             self.tally.overlap_s += seconds
-            self.tally.turns_s += min(self.fit.a or seconds, seconds)
+            self.tally.turns_s += min(self._solo_step or seconds, seconds)
             self.tally.longest_gap = max(self.tally.longest_gap, seconds)
 
     def _give_turns(self, now: float, turns: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ Unlike `core.steps.StepLearner`, which times requests from outside, it sees ever
 
 Invariants
 ----------
-1. At the sizes lately run the prediction is what those steps took (upper quartile), whatever the split into e and b is. So
+1. At the sizes lately run the prediction is what those steps took (upper decile), whatever the split into e and b is. So
    the chunk settles where a step takes as long as the gap target, also while the engine drifts.
 2. b is at least half of the careful guess, which charges everything above a to the tokens: one correction of the chunk
    overshoots at most twofold.
@@ -13,6 +13,8 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from statistics import fmean
 
 from headway.core.steps import StepModel, median, quantile
 
@@ -24,12 +26,15 @@ MIXED = 16
 
 class StepFit:
     def __init__(self) -> None:
-        self._decode: deque[float] = deque(maxlen=DECODES)
+        self._solo: deque[float] = deque(maxlen=DECODES)
+        self._between: deque[float] = deque(maxlen=DECODES)
         self._mixed: deque[tuple[int, float]] = deque(maxlen=MIXED)
         self._alone: deque[tuple[int, float]] = deque(maxlen=8)
         self._split: tuple[float, float] | None = None
-        self.decode = self._decode.append
-        """`decode(seconds)`: a decode-only step took so long. A bound method: it is called in every step."""
+        self.solo = self._solo.append
+        """`solo(seconds)`: a decode-only step, far from any prefill, took so long. A bound method: it is called in every step."""
+        self.between = self._between.append
+        """`between(seconds)`: the same, between prefills. These are slower: caches are cold, other threads have work."""
 
     def mixed(self, tokens: int, seconds: float) -> None:
         """A step with `tokens` prefill tokens beside decodes."""
@@ -44,8 +49,20 @@ class StepFit:
 
     @property
     def a(self) -> float | None:
-        """Seconds of a decode-only step."""
-        return median(list(self._decode)) if self._decode else None
+        """Seconds of a decode-only step, between prefills where such were seen."""
+        samples = self._between or self._solo
+        return median(list(samples)) if samples else None
+
+    def solo_step(self) -> float | None:
+        """Mean seconds of a decode-only step far from prefill, pauses left out. None before any."""
+        return _mean(self._solo)
+
+    def between_step(self) -> float | None:
+        return _mean(self._between)
+
+    def forget_between(self) -> None:
+        """An overlap begins: what the last one's steps took was with other answers."""
+        self._between.clear()
 
     def model(self) -> StepModel | None:
         """None before any step with prefill was timed."""
@@ -59,6 +76,14 @@ class StepFit:
         return StepModel(a=a, e=e, b=b, h=0.0)
 
 
+def _mean(samples: Iterable[float]) -> float | None:
+    values = list(samples)
+    if not values:
+        return None
+    limit = 3.0 * median(values)
+    return fmean(value for value in values if value <= limit)
+
+
 def _split(points: list[tuple[int, float]]) -> tuple[float, float]:
     """(e, b) for points of (tokens, seconds above a)."""
     largest = max(tokens for tokens, _ in points)
@@ -67,5 +92,5 @@ def _split(points: list[tuple[int, float]]) -> tuple[float, float]:
         (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if abs(x2 - x1) >= 0.2 * largest
     ]
     b = min(max(median(slopes), 0.5 * careful), careful) if len(slopes) >= 3 else careful
-    e = max(0.0, quantile([seconds - b * tokens for tokens, seconds in points if 2 * tokens >= largest], 0.75))
+    e = max(0.0, quantile([seconds - b * tokens for tokens, seconds in points if 2 * tokens >= largest], 0.9))
     return e, b

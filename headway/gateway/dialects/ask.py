@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 NONE = msgspec.Raw(b"null")
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class OtherBody(msgspec.Struct):
 _chat = msgspec.json.Decoder(ChatBody)
 _completion = msgspec.json.Decoder(CompletionBody)
 _other = msgspec.json.Decoder(OtherBody)
-_ids = msgspec.json.Decoder(list[int])
+_ids = msgspec.json.Decoder(list[TokenId])
 
 RENDERED = (
     "messages",
@@ -151,7 +153,7 @@ def read_completion(body: bytes) -> Ask:
         try:
             ask.ids = _ids.decode(prompt)
         except msgspec.DecodeError:
-            return ask  # a batch of prompts: counted, not paced
+            return ask  # a batch of prompts, or what the engine will refuse: counted, not paced
     if not whole and prompt[:1] in (b"[", b'"'):
         ask.render = {"model": completion.model, "prompt": completion.prompt}
         if _given(completion.add_special_tokens) is not None:

@@ -23,6 +23,8 @@ class Dialect:
     paced: bool
     held: bool
     """Its bodies are prompts: a big one is at least held. False for paths that are only relayed."""
+    cached_apart: bool = False
+    """Its usage counts cached prompt tokens beside input_tokens, not within."""
 
 
 def openai_error(status: int, kind: str, message: str) -> bytes:
@@ -42,7 +44,7 @@ _RESPONSES = re.compile(rb"\.delta\b|response\.completed")
 DIALECTS: dict[bytes, Dialect] = {
     b"/v1/chat/completions": Dialect("chat", read_chat, _CHAT, openai_error, paced=True, held=True),
     b"/v1/completions": Dialect("completions", read_completion, _COMPLETION, openai_error, paced=True, held=True),
-    b"/v1/messages": Dialect("messages", read_other, _MESSAGES, anthropic_error, paced=False, held=True),
+    b"/v1/messages": Dialect("messages", read_other, _MESSAGES, anthropic_error, paced=False, held=True, cached_apart=True),
     b"/v1/responses": Dialect("responses", read_other, _RESPONSES, openai_error, paced=False, held=True),
 }
 OTHER = Dialect("other", read_nothing, None, openai_error, paced=False, held=False)

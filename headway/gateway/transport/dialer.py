@@ -114,7 +114,7 @@ class HttpDialer:
         self._max_idle_s = max_idle_s
         self._idle: list[Outbound] = []  # the longest idle first
         self._open: set[Outbound] = set()
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: dict[asyncio.Task[None], HttpCall] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
         self._drained = asyncio.Event()
@@ -144,8 +144,10 @@ class HttpDialer:
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for task in list(self._connecting):
-            task.cancel()
+        for task, connecting in list(self._connecting.items()):
+            if connecting.connecting is not None:
+                task.cancel()
+            connecting.lost(LostReason.CLOSED, self._closed_detail)
         if self._connecting:
             await asyncio.wait(self._connecting)
         self._idle.clear()
@@ -162,15 +164,14 @@ class HttpDialer:
 
     def _connect(self, call: HttpCall) -> None:
         call.connecting = task = asyncio.get_running_loop().create_task(self._open_connection(call))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        self._connecting[task] = call
+        task.add_done_callback(self._connecting.pop)
 
     async def _open_connection(self, call: HttpCall) -> None:
+        connection = Outbound(self, call)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: Outbound(self, call), self._host, self._port, ssl=self._tls
-                )
+                await asyncio.get_running_loop().create_connection(lambda: connection, self._host, self._port, ssl=self._tls)
         except TimeoutError:
             failure = (
                 LostReason.TIMEOUT,
@@ -178,15 +179,13 @@ class HttpDialer:
             )
         except OSError as error:
             failure = LostReason.CONNECT, _connect_detail(error, self.origin)
-        except asyncio.CancelledError:  # by the call's `abort`, or by `close`
-            call.lost(LostReason.CLOSED, self._closed_detail)
+        except BaseException:
+            connection.drop()
             raise
         else:
             return
-        finally:
-            call.connecting = None
-        if call.connection is None:
-            call.lost(*failure)
+        connection.drop()
+        call.lost(*failure)
 
     # the connections' side
 

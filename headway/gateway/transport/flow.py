@@ -40,7 +40,17 @@ def tune(transport: asyncio.Transport) -> None:
 def reset(transport: asyncio.Transport) -> None:
     """Close at once so that the peer sees a reset, not an end: the only way to show that a body delimited by
     the end of its connection is incomplete."""
-    sock = transport.get_extra_info("socket")
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    if not transport.is_closing():  # else its file number may already be another connection's
+        sock = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
     transport.abort()
+
+
+def read(transport: asyncio.Transport | None, go: bool) -> None:
+    """Start or stop reading; uvloop raises for a transport that is about to be lost."""
+    if transport is not None and not transport.is_closing():
+        if go:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()

@@ -84,17 +84,17 @@ def response_bytes(head: ResponseHead, *, bodyless: bool, http11: bool, keep_ali
     lines = [b"HTTP/1.1 %d %b\r\n" % (status, head.reason)]
     for name, value in head.headers:
         key = name.lower()
-        if key == b"connection":
+        if key not in _RESPONSE_FRAMING:
+            lines.append(b"%b: %b\r\n" % (name, value))
+        elif key == b"connection":
             keep_alive = keep_alive and b"close" not in value.lower()
         elif key == b"transfer-encoding":
             chunked = True
-        elif key == b"content-length":
+        else:
             if length >= 0 or not value.isdigit():
                 raise ValueError(f"content-length {value!r} cannot be sent")
             length = int(value)
             at = len(lines)
-            lines.append(b"%b: %b\r\n" % (name, value))
-        else:
             lines.append(b"%b: %b\r\n" % (name, value))
     if bodyless or status in BODYLESS:
         framing = Framing.NONE
@@ -121,15 +121,14 @@ def request_bytes(head: RequestHead, body: bytes) -> bytes:
     """Serialise a request head with the framing of `body`. Raises ValueError for a head that cannot be
     sent."""
     lines = [b"%b %b HTTP/1.1\r\n" % (head.method, head.target)]
-    for name, value in head.headers:
-        if name.lower() not in _REQUEST_FRAMING:
-            lines.append(b"%b: %b\r\n" % (name, value))
+    lines += [b"%b: %b\r\n" % field for field in head.headers if field[0].lower() not in _REQUEST_FRAMING]
     if body or head.method in _METHODS_WITH_BODY:
         lines.append(b"Content-Length: %d\r\n" % len(body))
     return _sealed(lines)
 
 
 _REQUEST_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+_RESPONSE_FRAMING = _REQUEST_FRAMING | {b"connection"}
 _METHODS_WITH_BODY = frozenset({b"POST", b"PUT", b"PATCH"})
 
 

@@ -127,8 +127,8 @@ class Inbound(asyncio.Protocol):
 
     def _hold(self, data: bytes) -> None:
         self._held += data
-        if len(self._held) > HELD_BYTES and self._transport is not None:
-            self._transport.pause_reading()
+        if len(self._held) > HELD_BYTES:
+            flow.read(self._transport, False)
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -167,7 +167,11 @@ class Inbound(asyncio.Protocol):
             current = self._current = self._reader.queue.popleft()
             current.task = self._listener.serve(current)
         incoming = self._reader.incoming
-        if current is not None:
+        if self._held and not self.closing and (current is None or (current is incoming and not current.complete)):
+            held, self._held = bytes(self._held), bytearray()
+            flow.read(self._transport, True)
+            self._feed(held)
+        elif current is not None:
             if current.complete or current.awaits_continue or current is not incoming:
                 self.deadline = NEVER
             else:
@@ -183,11 +187,6 @@ class Inbound(asyncio.Protocol):
                 self._linger()
             else:
                 self.expect_body()
-        elif self._held:
-            held, self._held = bytes(self._held), bytearray()
-            if self._transport is not None:
-                self._transport.resume_reading()
-            self._feed(held)
         elif self._listener.stopping:
             self._shut()
         elif not self._reader.in_head:
@@ -211,7 +210,8 @@ class Inbound(asyncio.Protocol):
     # bytes out, and the end
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
+        # Between a failed write and `connection_lost`, uvloop raises for the next one.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def defer(self, callback: Callable[[], None]) -> None:
@@ -225,7 +225,7 @@ class Inbound(asyncio.Protocol):
         self.closing = self._lingering = True
         self.deadline = self._loop.time() + LINGER_S
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+            flow.read(self._transport, True)
             self._transport.write_eof()
 
     def _shut(self, *, incomplete: bool = False) -> None:

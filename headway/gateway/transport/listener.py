@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import CoroutineType
 
 from headway.gateway.transport.exchange import Exchange
 from headway.gateway.transport.inbound import Inbound
@@ -79,7 +80,11 @@ class HttpListener:
     # the connections' side
 
     def serve(self, exchange: Exchange) -> asyncio.Future[None]:
-        task = asyncio.ensure_future(self._handler(exchange), loop=self.loop)
+        handling = self._handler(exchange)
+        if isinstance(handling, CoroutineType):  # the usual case, and cheaper than `ensure_future`
+            task = self.loop.create_task(handling)
+        else:
+            task = asyncio.ensure_future(handling, loop=self.loop)
         self._tasks.add(task)
         task.add_done_callback(exchange.handled)
         return task

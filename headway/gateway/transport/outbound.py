@@ -51,13 +51,20 @@ class Outbound(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop does not subclass it
         self._transport = transport
-        self._dialer.opened(self)
-        flow.tune(transport)
         first, self._first = self._first, None
         if first is None or first.over:
             transport.abort()
-        else:
-            self.start(first)
+            return
+        flow.tune(transport)
+        self._dialer.opened(self)
+        first.connecting = None  # from here on the call is ended through its connection
+        self.start(first)
+        if first.paused:  # uvloop starts reading after this method, whatever it asked for
+            asyncio.get_running_loop().call_soon(self._pause_again)
+
+    def _pause_again(self) -> None:
+        if self.call is not None and self.call.paused:
+            self.pause()
 
     def start(self, call: HttpCall) -> None:
         """Send `call`'s request."""
@@ -65,7 +72,7 @@ class Outbound(asyncio.Protocol):
         self.call = call
         call.connection = self
         if call.paused:
-            self._transport.pause_reading()
+            self.pause()
         if len(call.body) > flow.HIGH_WATER:
             self._transport.write(call.request)
             self._transport.write(call.body)
@@ -77,12 +84,10 @@ class Outbound(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def pause(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
+        flow.read(self._transport, False)
 
     def resume(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
+        flow.read(self._transport, True)
 
     def close(self) -> None:
         """Close at once; nothing more is told to anyone."""
@@ -96,7 +101,16 @@ class Outbound(asyncio.Protocol):
             self._complete = True
             self._tell()
 
+    def drop(self) -> None:
+        """Connecting failed or was cancelled. If that came between `connection_made` and the end of
+        connecting, uvloop never calls `connection_lost`."""
+        if self._transport is not None:
+            self._transport.abort()
+            self.connection_lost(None)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
         self._transport = None
         self._parser = None  # it refers back to this object
         call, self.call = self.call, None
@@ -158,20 +172,21 @@ class Outbound(asyncio.Protocol):
         except BaseException:
             # A sink that fails has no use for the rest, and this connection is in an unknown state.
             call.abort()
-            self.close()
+            if self.call is call:
+                self.close()
             raise
 
     def _release(self, call: HttpCall) -> None:
         self.call = None
         transport = self._transport
-        if transport is None:
+        if transport is None or transport.is_closing():
             return
         # Bytes of the request still unsent: the upstream answered without reading all of it.
         if not self._keep_alive or self._excess or transport.get_write_buffer_size():
-            transport.close()
+            transport.abort()
             return
         if call.paused:
-            transport.resume_reading()
+            self.resume()
         if call.head_only:
             # The parser has no notion of HEAD and may be waiting for a body.
             self._parser = httptools.HttpResponseParser(self)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from headway.gateway.transport.inbound import Inbound
 
 
+_READ_HERE = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect"})
+
+
 class Refused(Exception):
     """A request that is not served: the status and the message to answer with."""
 
@@ -94,7 +97,7 @@ class RequestReader:
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._mute = 0
+        read, self._mute = self._mute, 0
         if self._replaying:
             return
         parser = self._parser
@@ -102,24 +105,23 @@ class RequestReader:
         http11 = version == "1.1"
         if not http11 and version != "1.0":
             raise Refused(505, f"HTTP/{version} is not served")
-        max_body = self._connection.max_body
-        size = len(self._url)
         hosts = 0
         awaits_continue = too_large = False
         for name, value in self._headers:
-            size += len(name) + len(value) + 4
             key = name.lower()
+            if key not in _READ_HERE:
+                continue
             if key == b"host":
                 hosts += 1
             elif key == b"content-length":
-                too_large = int(value) > max_body
+                too_large = int(value) > self._connection.max_body
             elif key == b"transfer-encoding":
                 # The parser allows other codings before `chunked`, and HTTP/1.0: peers before us may not.
                 if not http11 or value.strip().lower() != b"chunked":
                     raise Refused(400, "Transfer-Encoding other than chunked in HTTP/1.1")
-            elif key == b"expect":
+            else:
                 awaits_continue = http11 and value.strip().lower() == b"100-continue"
-        if size > MAX_HEAD:
+        if read > MAX_HEAD and self._head_size() > MAX_HEAD:  # what was read may be more than the head
             raise Refused(431, f"request head above {MAX_HEAD} bytes")
         if hosts > 1 or (http11 and not hosts):
             raise Refused(400, "exactly one Host field is needed")
@@ -137,6 +139,9 @@ class RequestReader:
         self.in_head = False
         self.incoming = exchange
         self.queue.append(exchange)
+
+    def _head_size(self) -> int:
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def on_body(self, piece: bytes) -> None:
         self._mute = 0

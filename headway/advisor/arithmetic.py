@@ -1,0 +1,190 @@
+"""Causes that follow from numbers by the step model, or from the report's own experiment.
+
+Each proof answers with its evidence, or None.
+"""
+
+from __future__ import annotations
+
+from headway.advisor.derived import FASTEST_PREFILL, SLOWEST_PREFILL, Derived
+from headway.advisor.evidence import (
+    LARGEST_CHUNK,
+    ONE_STEP,
+    SHOWS,
+    SMALLEST_CHUNK,
+    STARVED,
+    UNFAIR,
+    Evidence,
+    quote,
+    symptom,
+)
+from headway.advisor.facts import Facts
+from headway.advisor.model import EXCESS_LIMIT
+from headway.advisor.series import CURED, NOISE, Outcome
+
+
+def tried(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """The report changed a setting and its victims were cured: the cause is what the setting bounds."""
+    if o is None or not o.gain or o.gain < CURED or not (o.follows_size or _at_solo(d, o)):
+        return None
+    return [
+        f"{o.option}: victims gained x {o.gain:.1f}, newcomer's time x {o.wait or 1:.2f}",
+        *f.cite("overlap_rate", "longest_gap", "freeze", "ttft"),
+    ]
+
+
+def _at_solo(d: Derived, o: Outcome) -> bool:
+    return bool(d.solo and o.best_rate and o.best_rate >= STARVED * d.solo)
+
+
+def tried_alternate(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    return tried(f, d, o) if f.engine.schedule == "alternate" else None
+
+
+def tried_order(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    found = tried(f, d, o)
+    slow = _missed_steps(f, d)
+    return [*found, *slow] if found and slow and f.engine.schedule != "alternate" else None
+
+
+def _missed_steps(f: Facts, d: Derived) -> Evidence | None:
+    """The gap is many chunk steps long, so the stream got nothing in most of them."""
+    if d.gap_in_steps and d.gap_in_steps > 2 * ONE_STEP:
+        return [f"a gap of {d.gap:.3g} s is {d.gap_in_steps:.0f} steps of {d.step:.2g} s: the stream got nothing in them"]
+    if d.step is None and d.implied_rate and d.implied_rate < SLOWEST_PREFILL:
+        return [
+            f"a chunk of {f.chunk:g} tokens in a gap of {d.gap:.3g} s would be {d.implied_rate:.1f} tokens/s: many chunks passed in it"  # noqa: E501
+        ]
+    return None
+
+
+def unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    if d.unfairness and d.unfairness >= UNFAIR:
+        return [
+            *f.cite("lane_min", "lane_max", "preemptions"),
+            f"streams differ by x {d.unfairness:.0f}, but a mixed step serves all alike",
+        ]
+    missed = _missed_steps(f, d)
+    if missed and f.engine.schedule == "mixed":
+        return [*missed, *f.cite("freeze", "longest_gap", "intruder_tokens")]
+    told = quote(f, "unfair")
+    if told and f.engine.schedule != "alternate":
+        return told
+    return None
+
+
+def behind(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """A short newcomer that waits as long as someone else's whole prefill."""
+    wait, size = f.high("newcomer_wait"), f.high("newcomer_tokens")
+    if wait and size and size / wait < SLOWEST_PREFILL:
+        return [
+            *f.cite("newcomer_wait", "newcomer_tokens"),
+            "a short prompt waits for work that is not its own",
+        ]
+    told = quote(f, "queued_behind")
+    return [*told, *f.cite("newcomer_wait")] if told else None
+
+
+def costly_mix(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    if d.excess is not None and d.excess > EXCESS_LIMIT:
+        return [
+            *f.cite("ttft", "ttft_alone", "solo_rate", "overlap_rate"),
+            f"(T/T0)(1-f) = {d.excess:.2f}, above {EXCESS_LIMIT}",
+        ]
+    if o and o.kind == "chunk" and o.gain is not None and not (o.follows_size or _at_solo(d, o)):
+        return [f"{o.option}: a chunk {o.span:.0f} times smaller gave the victims only x {o.gain:.2f}"]
+    if f.says("small_prefills") and (d.share is None or d.share < STARVED):
+        return [
+            *(quote(f, "small_prefills") or []),
+            *f.cite("rate", "overlap_rate"),
+            "the count of interruptions costs, not their size",
+        ]
+    return quote(f, "mixed_is_costly")
+
+
+def alternates(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    prefills, decodes = f.high("prefill_batches"), f.high("decode_batches")
+    if prefills and decodes is not None and prefills > 4 * max(decodes, 1):
+        return f.cite("prefill_batches", "decode_batches")
+    generated, prompts, live = f.low("generation_rate"), f.high("prompt_rate"), f.high("running")
+    modern = f.engine.family == "vllm" and f.engine.schedule == "mixed" and f.engine.version is not None
+    if generated == 0 and prompts and not modern and (live is None or live >= 2):
+        return [
+            *f.cite("generation_rate", "prompt_rate", "running"),
+            "prompts are computed and nothing is generated",
+        ]
+    if f.engine.schedule == "alternate" and symptom(f, d):
+        return [
+            f"{f.engine.title} runs prefill and decode in turn",
+            *f.cite("freeze", "longest_gap", "stalls", "step_time", "overlap_rate", "intruder_tokens"),
+        ]
+    told = quote(f, "whole_prefill")
+    return told if told and f.engine.schedule != "mixed" else None
+
+
+def one_chunk(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    if d.gap_in_steps is not None and 1 / ONE_STEP <= d.gap_in_steps <= ONE_STEP:
+        return [
+            f"the gap of {d.gap:.3g} s is {d.gap_in_steps:.1f} chunk steps of {d.step:.3g} s",
+            *f.cite("overlap_rate", "seconds_per_token", "solo_rate"),
+        ]
+    suffers = d.share is None or d.share < STARVED
+    if d.step is None and d.implied_rate and SLOWEST_PREFILL <= d.implied_rate <= FASTEST_PREFILL and suffers:
+        return [
+            f"a chunk of {f.chunk:g} tokens in the gap of {d.gap:.3g} s is {d.implied_rate:.0f} tokens/s, a plausible prefill rate"  # noqa: E501
+        ]
+    return None
+
+
+def gap_times_rate(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """The step bound is not told: gap x prefill rate is the chunk, if the prompt is longer than that."""
+    prompt, seen = f.high("intruder_tokens"), d.chunk_seen
+    if f.engine.schedule != "mixed" or f.chunk or not seen or not prompt or not d.solo or not d.gap:
+        return None
+    if d.gap * d.solo < SHOWS or not SMALLEST_CHUNK <= seen <= LARGEST_CHUNK or prompt < 1.2 * seen:
+        return None
+    return [
+        f"a gap of {d.gap:.3g} s at {d.prefill_rate:.0f} tokens/s is about {seen:.0f} prefill tokens a step",
+        *f.cite("solo_rate", "overlap_rate", "longest_gap", "intruder_tokens"),
+    ]
+
+
+def log_line(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """From one interval's averages: streams x prompt rate / generation rate = prefill tokens a step."""
+    generated, prompts, live = f.low("generation_rate"), f.high("prompt_rate"), f.high("running")
+    if not (generated and prompts and live and live >= 2):
+        return None
+    tokens = prompts * (live - 1) / generated
+    if tokens < 64:
+        return None
+    return [
+        *f.cite("generation_rate", "prompt_rate", "running"),
+        f"about {tokens:.0f} prefill tokens for each decode step",
+    ]
+
+
+def told_chunk(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    told = quote(f, "follows_chunk")
+    if told and f.chunk and f.engine.schedule != "alternate":
+        return [*told, f"step bound of {f.chunk:g} tokens"]
+    return None
+
+
+def known_mixed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """A mixed engine, a starved stream beside a long prompt, and no sign of anything else."""
+    if f.engine.schedule != "mixed" or d.share is None or d.share >= STARVED:
+        return None
+    prefill = f.has("intruder_tokens") or f.high("prompt_rate") or f.says("slows_others") or f.chunk
+    return (
+        [
+            *f.cite("solo_rate", "overlap_rate", "intruder_tokens"),
+            "every step of this engine carries a prefill chunk",
+        ]
+        if prefill
+        else None
+    )
+
+
+def self_made(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    if (told := quote(f, "simultaneous")) and (f.high("slower") or 0) > NOISE:
+        return [*told, *f.cite("slower", "models")]
+    return None

@@ -1,0 +1,164 @@
+"""Causes that a report counts or states: evictions, copies, hits, slots, options, cores, changed text.
+
+Each proof answers with its evidence, or None.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headway.advisor.derived import SLOWEST_PREFILL, Derived
+from headway.advisor.evidence import ONE_STEP, STARVED, UNDISTURBED, Evidence, quote, symptom
+from headway.advisor.facts import Facts
+from headway.advisor.inert import inert_options
+from headway.advisor.series import CURED, NOISE, Outcome
+
+
+def corrupt(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    return quote(f, "corrupt")
+
+
+def resent(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    copies, limit, after = f.high("copies"), f.high("client_timeout"), f.high("answer_after")
+    if copies and copies >= 2:
+        return [*f.cite("copies", "client_timeout", "answer_after"), *(quote(f, "resend") or [])]
+    if limit and after and after > limit:
+        return [*f.cite("client_timeout", "answer_after"), "the client's limit ends before the answer comes"]
+    return quote(f, "resend") if f.has("answer_after") or copies else None
+
+
+def resend_told(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    return quote(f, "resend") if d.share is None and d.unfairness is None and o is None else None
+
+
+def preempted(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    count = f.high("preemptions")
+    if count is not None:
+        return [*f.cite("preemptions", "kv_usage", "running"), "evicted requests are prefilled again"] if count > 0 else None
+    return quote(f, "preempted")
+
+
+def cache_missed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    rate, cached, prompt = f.high("hit_rate"), f.high("cached_tokens"), f.high("intruder_tokens")
+    if d.share is not None and d.share < STARVED:
+        return None  # a cold prompt is why the prefill is long, not why the stream beside it stands still
+    if rate is not None and rate > 1:
+        rate /= 100
+    told = quote(f, "cache_missed")
+    if rate is not None:
+        return [*f.cite("hit_rate", "intruder_tokens", "ttft"), *(told or [])] if rate < 0.05 else None
+    if cached is not None and prompt:
+        return [*f.cite("cached_tokens", "intruder_tokens"), *(told or [])] if cached < 0.05 * prompt else None
+    if cached == 0:
+        return [*f.cite("cached_tokens"), *(told or [])]
+    return told
+
+
+def no_slot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    slots, live = f.low("slots"), f.high("victims") or f.high("running")
+    calm = (d.share is not None and d.share >= UNDISTURBED) or f.high("freeze") == 0 or d.gap == 0
+    if slots is not None and (slots == 1 or (live is not None and live >= slots)) and (calm or f.high("waiting")):
+        return [
+            *f.cite("slots", "victims", "running", "waiting", "freeze"),
+            "no slot was free, so prefill and decode never met",
+        ]
+    told = quote(f, "one_after_another")
+    return [*told, *f.cite("slots")] if told and (calm or slots == 1) else None
+
+
+def _block(f: Facts) -> float | None:
+    for key in ("block_size", "block", "attention_block_size", "mamba_block_size", "align_block"):
+        value = f.options.get(key)
+        if isinstance(value, int | float) and value > 0:
+            return float(value)
+    named = re.search(r"block(?:[ _]size)?\D{0,4}(\d{2,5})", f.words)
+    return float(named.group(1)) if named else None
+
+
+def serialised(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    budget, block = f.options.get("max_num_batched_tokens"), _block(f)
+    if not isinstance(budget, int | float) or not block or f.engine.family != "vllm":
+        return None
+    aligned = f.engine.hybrid or block > 256
+    decodes = max(f.high("victims") or f.high("running") or 1, 1)
+    if aligned and 0 <= budget - block < decodes:
+        return [
+            f"budget {budget:g} less {decodes:g} decode token(s) leaves less than one block of {block:g}, so the chunk rounds down to 0",  # noqa: E501
+            *f.cite("victim_share", "ttft", "ttft_alone", "victim_wall"),
+        ]
+    return None
+
+
+def host(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    told = quote(f, "host")
+    cores, steady = f.low("cpu_cores"), f.high("ttft_change")
+    same_ttft = steady is not None and abs(steady) < 0.1
+    prefilling = f.has("intruder_tokens") and d.gap_in_steps is not None and d.gap_in_steps < ONE_STEP
+    if f.high("swap_used"):
+        return [*f.cite("swap_used"), *(told or [])]
+    if (told or (cores is not None and cores <= 2)) and not prefilling:
+        return [*(told or []), *f.cite("cpu_cores", "cpu_usage", "itl", "longest_gap", "ttft_change")]
+    return f.cite("ttft_change", "itl", "longest_gap") if same_ttft else None
+
+
+def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    prompts, live = f.high("prompt_rate"), f.high("running") or f.high("victims")
+    if prompts == 0 and (live is None or live >= 2) and not f.high("waiting"):
+        return [
+            *f.cite("prompt_rate", "generation_rate", "running"),
+            "no prompt token is computed, so no prefill disturbs",
+        ]
+    if f.high("prefill_batches") == 0 and f.has("decode_batches"):
+        return f.cite("prefill_batches", "decode_batches")
+    return quote(f, "only_decodes") if prompts is None else None
+
+
+def inert(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    if o is not None and not o.flat:
+        return None
+    known = inert_options(f.engine, f.options)
+    if o is not None and o.kind == "chunk" and not known:
+        return None
+    if known and (symptom(f, d) or f.says("no_effect")):
+        return [f"{e.option} is set; {e.why} ({e.source})" for e in known] + f.cite(
+            "prefill_batches", "decode_batches", "overlap_rate", "longest_gap"
+        )
+    if o is not None and o.flat:
+        return [f"{o.option} was changed and nothing moved by more than {NOISE - 1:.0%}"]
+    return quote(f, "no_effect")
+
+
+def inert_only(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """Nothing was measured, but the option that was meant to help is known to do nothing here."""
+    return [f"{e.option} is set; {e.why} ({e.source})" for e in inert_options(f.engine, f.options)] or None
+
+
+def overshot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    if (
+        o
+        and o.kind == "interval"
+        and not (o.gain and o.gain >= CURED)
+        and ((o.wait or 1) >= NOISE or (o.total or 1) <= 1 / NOISE)
+    ):
+        return [
+            f"{o.option}: newcomer's time x {o.wait or 1:.2f}, total rate x {o.total or 1:.2f}, no gain measured for the victims"
+        ]
+    if o and o.kind == "interval" and o.wait and o.gain and o.wait > 2 * o.gain:
+        return [f"{o.option}: newcomer's time x {o.wait:.2f} for a gain of x {o.gain:.2f}"]
+    wait, told = f.high("newcomer_wait"), f.says("protects_decodes")
+    size = f.high("newcomer_tokens") or f.high("intruder_tokens")
+    protected = d.share is not None and d.share >= UNDISTURBED
+    if told and wait and (not size or size / wait < SLOWEST_PREFILL):
+        return [
+            *f.cite("newcomer_wait", "newcomer_tokens"),
+            f"decodes are protected ({told!r}) without a bound for newcomers",
+        ]
+    late = f.high("ttft")
+    if (told or protected) and late and d.work and late > 3 * d.work and protected:
+        return [
+            *f.cite("ttft", "ttft_alone", "victim_share"),
+            "victims lost nothing and the newcomer waited for all of them",
+        ]
+    if told and f.says("newcomer_starves"):
+        return [*(quote(f, "newcomer_starves") or []), *(quote(f, "protects_decodes") or [])]
+    return None

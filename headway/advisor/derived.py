@@ -1,0 +1,101 @@
+"""Numbers that follow from the facts by the step model, computed once before any rule is asked.
+
+All in seconds, tokens and tokens a second; None where the facts do not give it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headway.advisor.facts import Facts
+from headway.advisor.model import StepModel, excess
+
+#: A prefill below this many tokens a second is not a prefill that runs: one step of a chunk does not last
+#: that long even on
+#: a laptop (public reports: 60 tokens/s for a large model on a CPU up to 40,000 on a server GPU).
+SLOWEST_PREFILL = 60.0
+FASTEST_PREFILL = 100_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    solo: float | None = None
+    overlap: float | None = None
+    share: float | None = None
+    gap: float | None = None
+    prefill_rate: float | None = None
+    implied_rate: float | None = None
+    step: float | None = None
+    chunk_seen: float | None = None
+    gap_in_steps: float | None = None
+    work: float | None = None
+    excess: float | None = None
+    unfairness: float | None = None
+
+    def model(self) -> StepModel | None:
+        """Step model of this report; None unless both the solo rate and the prefill rate are known."""
+        rate = self.prefill_rate or self.implied_rate
+        return StepModel(1 / self.solo, 1 / rate, self.work) if self.solo and rate else None
+
+
+def _solo(f: Facts) -> float | None:
+    rate, gap = f.high("solo_rate"), f.low("normal_gap")
+    if rate or gap:
+        return rate or 1 / gap  # type: ignore[operator]
+    if f.series is None:
+        # One rate told twice, well and badly: the better one is the undisturbed one.
+        for name in ("overlap_rate", "generation_rate", "rate"):
+            if len(f.numbers.get(name, [])) >= 2:
+                return f.high(name)
+    return None
+
+
+def _overlap(f: Facts) -> float | None:
+    if f.has("overlap_rate"):
+        return f.low("overlap_rate")
+    for name in ("generation_rate", "rate"):
+        if len(f.numbers.get(name, [])) >= 2:
+            return f.low(name)
+    return None
+
+
+def _gap(f: Facts) -> float | None:
+    """The longest time in which one stream got nothing."""
+    if f.has("longest_gap"):
+        return f.high("longest_gap")
+    seen = [v for name in ("freeze", "seconds_per_token") if (v := f.high(name)) is not None]
+    rate = _overlap(f)
+    if not seen and rate:
+        seen.append(1 / rate)
+    return max(seen) if seen else None
+
+
+def derive(f: Facts) -> Derived:
+    """Everything the rules compare; pure arithmetic on what was told."""
+    solo, overlap, gap, chunk = _solo(f), _overlap(f), _gap(f), f.chunk
+    share = f.low("victim_share")
+    if share is None and solo and overlap is not None:
+        share = overlap / solo
+    prompt, alone, ttft = f.high("intruder_tokens"), f.low("ttft_alone"), f.high("ttft")
+    prefill_rate = f.high("prefill_rate") or (prompt / alone if prompt and alone else None) or f.high("prompt_rate") or None
+    step = f.high("step_time") or (chunk / prefill_rate if chunk and prefill_rate else None)
+    implied = None
+    if chunk and gap:
+        decode = 1 / solo if solo else 0.0
+        implied = chunk / (gap - decode) if gap > decode else None
+    lanes = f.high("lane_max"), f.low("lane_min")
+    work = alone or (prompt / prefill_rate if prompt and prefill_rate else None)
+    return Derived(
+        solo=solo,
+        overlap=overlap,
+        share=share,
+        gap=gap,
+        prefill_rate=prefill_rate,
+        implied_rate=implied,
+        step=step,
+        chunk_seen=(gap - (1 / solo if solo else 0)) * prefill_rate if gap and prefill_rate else None,
+        gap_in_steps=gap / step if gap and step else None,
+        work=work,
+        excess=excess(ttft, alone, share) if ttft and alone and share is not None and share < 1 else None,
+        unfairness=lanes[0] / lanes[1] if lanes[0] and lanes[1] else None,
+    )

@@ -1,0 +1,123 @@
+"""Facts in, a verdict out: the pure core of `headway diagnose`.
+
+Nothing is guessed: when no rule of verdicts.py is proved the verdict is "undetermined", `measure` says
+which numbers would decide, and `likely` names the cause that the engine's schedule suggests, if any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headway.advisor.derived import Derived, derive
+from headway.advisor.evidence import ONE_STEP
+from headway.advisor.facts import Facts, read_facts
+from headway.advisor.remedies import choose
+from headway.advisor.series import outcome
+from headway.advisor.verdicts import RULES
+
+SCHEMA = "headway.diagnose/1"
+UNDETERMINED = "undetermined"
+
+#: What to measure when the facts do not decide: (already known if any of these quantities is there, the
+#: measurement).
+MEASURES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("solo_rate", "normal_gap"), "solo rate: tokens/s of one stream with nothing else running"),
+    (
+        ("overlap_rate", "longest_gap", "freeze", "generation_rate"),
+        "rate and longest gap of a running stream from the newcomer's submission to its first token",
+    ),
+    (("CHUNK",), "prefill tokens a step: --max-num-batched-tokens, --chunked-prefill-size or -b"),
+    (
+        ("ttft_alone", "prefill_rate", "prompt_rate"),
+        "the long prompt alone: its uncached tokens and time to first token (3 runs)",
+    ),
+    (("preemptions", "kv_usage"), "vllm:num_preemptions_total and KV usage before and after"),
+    (
+        ("hit_rate", "cached_tokens"),
+        "prefix cache hits of the second turn (prefix_cache_hits_total, cached_tokens)",
+    ),
+    (("VERSION",), "the engine's version and start options"),
+)
+
+
+@dataclass
+class Diagnosis:
+    verdict: str
+    evidence: list[str]
+    measure: list[str]
+    do: list[dict[str, Any]]
+    rule: str | None = None
+    likely: str | None = None
+    engine: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+    contradictions: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def diagnose(facts: Facts) -> Diagnosis:
+    """The verdict on these facts; the first rule that is proved counts."""
+    d, tried = derive(facts), outcome(facts)
+    verdict, rule, evidence = UNDETERMINED, None, []
+    for candidate in RULES:
+        found = candidate.test(facts, d, tried)
+        if found:
+            verdict, rule, evidence = candidate.verdict, candidate.name, list(dict.fromkeys(found))
+            break
+    likely = _likely(facts) if verdict == UNDETERMINED else None
+    return Diagnosis(
+        verdict=verdict,
+        evidence=evidence or ["the facts prove none of the known causes"],
+        measure=_measures(facts) if verdict == UNDETERMINED else [],
+        do=choose(verdict, facts, d),
+        rule=rule,
+        likely=likely,
+        engine=facts.engine.title,
+        numbers=_numbers(d),
+        contradictions=_contradictions(facts, d),
+        unread=facts.unread,
+    )
+
+
+def diagnose_report(report: Mapping[str, Any]) -> Diagnosis:
+    """Verdict on a JSON object in the form of a public case: `engine` and `given`."""
+    return diagnose(read_facts(report))
+
+
+def _likely(f: Facts) -> str | None:
+    if not f.says("slows_others"):
+        return None
+    return "prefill-first" if f.engine.schedule == "alternate" else "chunk-arithmetic"
+
+
+def _measures(f: Facts) -> list[str]:
+    known = set(f.numbers)
+    if f.chunk:
+        known.add("CHUNK")
+    if f.engine.version:
+        known.add("VERSION")
+    return [text for names, text in MEASURES if not known & set(names)]
+
+
+def _numbers(d: Derived) -> dict[str, float]:
+    found = {name: value for name, value in asdict(d).items() if value is not None}
+    if d.share is not None and d.share < 1:
+        found["predicted_ttft_over_alone"] = 1 / (1 - d.share)
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def _contradictions(f: Facts, d: Derived) -> list[str]:
+    """Numbers of one report that cannot all be true; reported, never averaged away."""
+    found = []
+    if d.gap and d.prefill_rate and f.chunk and d.gap * d.prefill_rate < f.chunk / (2 * ONE_STEP):
+        fit = d.gap * d.prefill_rate
+        found.append(
+            f"in a gap of {d.gap:.3g} s at {d.prefill_rate:.0f} tokens/s only {fit:.0f} tokens fit, but a step may carry {f.chunk:.0f}"  # noqa: E501
+        )
+    if d.excess is not None and d.excess < 0.8:
+        found.append(f"(T/T0)(1-f) = {d.excess:.2f} is below 1: the two did not share the engine for the whole time")
+    return found

@@ -1,0 +1,101 @@
+"""Which engine a report speaks of, and how that engine shares a step between prefill and decode.
+
+`schedule` is the one trait that verdicts rest on:
+- "mixed": decodes ride in the step that carries a prefill chunk, so a stream gets one token a step (vLLM
+  V1, llama.cpp);
+- "alternate": a batch is prefill or decode, prefill first, so decoding stops until the prefill is through
+  (SGLang, MLX);
+- None: not known, or it depends on the version.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headway.advisor.versions import Version, parse_version
+
+#: pattern in the engine's name -> family, schedule, source. The first that matches counts.
+FAMILIES: tuple[tuple[str, str, str | None, str], ...] = (
+    (
+        r"prefill[- ]first|prefill xor decode|prefill[- ]priorit",
+        "other",
+        "alternate",
+        "the report says so itself",
+    ),
+    (r"sglang|\bsgl\b", "sglang", "alternate", "https://github.com/sgl-project/sglang/pull/35017"),
+    (
+        r"vllm[- ]mlx|\bmlx\b|mlx[-_]lm|rapid-mlx|omlx",
+        "mlx",
+        "alternate",
+        "https://github.com/ml-explore/mlx-lm",
+    ),
+    (
+        r"lmdeploy|turbomind",
+        "lmdeploy",
+        "alternate",
+        "https://github.com/InternLM/lmdeploy/issues/1740",
+    ),
+    (
+        r"\btgi\b|text-generation-inference",
+        "tgi",
+        "alternate",
+        "https://huggingface.co/docs/text-generation-inference",
+    ),
+    (r"vllm|aphrodite", "vllm", "mixed", "https://docs.vllm.ai (chunked prefill)"),
+    (
+        r"llama[._-]?cpp|llama-server|ollama|koboldcpp|llamafile|lm ?studio",
+        "llama.cpp",
+        "mixed",
+        "https://github.com/ggml-org/llama.cpp/issues/4216",
+    ),
+    (
+        r"tensorrt[- ]?llm|trt-?llm",
+        "tensorrt-llm",
+        "mixed",
+        "https://nvidia.github.io/TensorRT-LLM (in-flight batching)",
+    ),
+)
+
+_SPECULATIVE = re.compile(r"\bspec(ulative|\b)|\bmtp\b|eagle|draft|dflash|medusa|nextn", re.IGNORECASE)
+_HYBRID = re.compile(
+    r"hybrid|mamba|\bgdn\b|gated delta|align mode|qwen3\.[5-8]|qwen3-next|nemotron-h|kimi-linear",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What is known of the engine. `version` None: not told."""
+
+    name: str
+    family: str = "other"
+    schedule: str | None = None
+    version: Version | None = None
+    speculative: bool = False
+    hybrid: bool = False
+
+    @property
+    def title(self) -> str:
+        number = ".".join(map(str, self.version)) if self.version else "(version unknown)"
+        return f"{self.family if self.family != 'other' else self.name} {number}"
+
+
+def parse_engine(text: str) -> Engine:
+    """Engine from the free text of a report, e.g. "vllm 0.25.1 hybrid align, block 1568"."""
+    family, schedule = "other", None
+    for pattern, name, how, _source in FAMILIES:
+        if re.search(pattern, text, re.IGNORECASE):
+            family, schedule = name, how
+            break
+    if family == "other" and schedule is None and re.search(r"quant[au]|chunked|interleav", text, re.IGNORECASE):
+        schedule = "mixed"
+    named = re.search(r"(?:sglang|vllm|llama\.?cpp|ollama)\D{0,12}?(v?\d+\.\d[\w.+-]*)", text, re.IGNORECASE)
+    version = parse_version(named.group(1)) if named else None
+    if version is None and family == "vllm" and (number := re.search(r"(?<![\w.])v?0\.\d{1,2}(\.\d+)*", text)):
+        version = parse_version(number.group(0))
+    if family == "vllm" and ((version is not None and version < (0, 8)) or re.search(r"\b0\.x\b|\bv0\b", text, re.IGNORECASE)):
+        # V0 ran whole prefill batches first; from 0.4.2 on chunks could be switched on, and were on for
+        # long contexts.
+        schedule = "alternate" if version is not None and version < (0, 4, 2) else None
+    return Engine(text, family, schedule, version, bool(_SPECULATIVE.search(text)), bool(_HYBRID.search(text)))

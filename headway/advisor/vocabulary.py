@@ -1,0 +1,206 @@
+"""How people name what they saw: tables from field names and phrases to the project's names.
+
+QUANTITIES: (name, dimension, pattern of the field's name, pattern it must not have). The first row that
+fits counts. A dimension fixes the unit: "s" seconds (fields in ms are divided by 1000, minutes multiplied
+by 60), "rate" tokens a second, "tokens", "count", "ratio" (percent divided by 100). SIGNALS: statements in
+free text. Names are lower-case words joined by one underscore.
+"""
+
+# ruff: noqa: E501  (one row of a table a line)
+
+from __future__ import annotations
+
+import re
+
+RATE = r"(tps|tok_s|toks|tokens?_per_s\w*|tokens?_s|tok_per_s\w*|t_s|throughput|rate|speed)"
+_NOT_SPEED = r"hit|accept|request_rate"
+
+QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
+    # what the cache and the memory did
+    ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?$|cache_hit", r"tokens"),
+    ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cache_read\w*|^hits$|^cached$", ""),
+    ("preemptions", "count", r"preempt|evicti?on|retract|swapped_out|recompute", r"interval|threshold|mode"),
+    ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
+    # resending clients
+    ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|(identical|same)_(requests|prompts)|times_sent", ""),
+    ("client_timeout", "s", r"(client|read|idle|silence|request|agent).*(timeout|limit)|timeout", r"count"),
+    ("answer_after", "s", r"(answer|response|repl\w+|abort\w*)_after", ""),
+    # the host
+    ("cpu_cores", "count", r"cpu_?(cores?|count|limit|s)$|vcpus?$|^cores$", r"pct|util"),
+    ("cpu_usage", "ratio", r"cpu.*(pct|util|usage|percent|load|steal)", r"kv"),
+    ("swap_used", "ratio", r"swap", r"tps|space|preempt"),
+    ("ttft_change", "ratio", r"ttft_change|ttft_delta", ""),
+    # counts
+    ("prefill_batches", "count", r"prefill_(batch|step)(es|s)", ""),
+    ("decode_batches", "count", r"decode_(batch|step)(es|s)", ""),
+    ("slots", "count", r"slots|parallel|max_num_seqs|max_running|max_batch_size|batch_limit|max_concurren|^np$|num_parallel", r"tensor|pipeline|data"),
+    ("intruders", "count", r"^intruders$|long_prompts$|prefilling$", ""),
+    ("victims", "count", r"victims$|decoding$|live(_streams)?$", ""),
+    ("running", "count", r"running", r"tps|max"),
+    ("waiting", "count", r"waiting$|queued?$|pending|queue_(reqs?|len|depth)", r"_s$|_ms$"),
+    ("models", "count", r"^models$", ""),
+    ("stalls", "count", r"^stalls$|stall_count", ""),
+    # rates
+    ("victim_share", "ratio", r"share|fraction_kept|retained", ""),
+    ("overlap_rate", "rate", rf"{RATE}.*(during|beside|while|under|with|next_to|overlap)|(overlap|during|beside|while)\w*_{RATE}", r"aggregate|total|" + _NOT_SPEED),
+    ("prefill_rate", "rate", rf"(prefill|pp).*{RATE}|^pp(_tps)?$", r"prompt|" + _NOT_SPEED),
+    ("prompt_rate", "rate", rf"prompt.*{RATE}|input.*{RATE}", r"tokens$|" + _NOT_SPEED),
+    ("lane_max", "rate", rf"(lane|stream|request|slot)?.*{RATE}.*(max|fast\w*|best|high\w*)$|(max|fast\w*|best)_.*{RATE}", _NOT_SPEED),
+    ("lane_min", "rate", rf"(lane|stream|slot|client|slow\w*)\w*_{RATE}.*min$|slow(est)?_.*{RATE}", r"overlap|" + _NOT_SPEED),
+    ("solo_rate", "rate", rf"(solo|alone|single|base\w*|idle|normal\w*|before|healthy|expected|isolated|unloaded|quiet|after|usual|clean|recovered).*{RATE}|{RATE}.*(solo|alone|single|base\w*|idle|normal|before|healthy|expected|after|usual)", r"during|with|" + _NOT_SPEED),
+    ("overlap_rate", "rate", rf"(concurrent|worst|contend|stall|victim|degrad|mixed|with|per_request|per_user|per_stream|each|decode|min|stream|loaded|slow)\w*_{RATE}|{RATE}.*(concurrent|worst|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
+    ("aggregate_rate", "rate", rf"(aggregate|total|sum|overall|output|system).*{RATE}|{RATE}.*(total|aggregate)", _NOT_SPEED),
+    ("generation_rate", "rate", rf"(gen|generation|tg|eval)\w*_{RATE}", _NOT_SPEED),
+    ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
+    # seconds
+    ("step_time", "s", r"(seconds|s|ms|time)_(per|a)_(chunk|step|batch|iteration)|(step|chunk|iteration|batch)_(time|s|ms|seconds|duration)\w*", ""),
+    ("seconds_per_token", "s", r"(seconds|s|ms)_(per|a)_tok(en)?|tpot", r""),
+    ("p99_gap", "s", r"p9\d.*(gap|itl)|(gap|itl).*p9\d", ""),
+    ("normal_gap", "s", r"(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
+    ("longest_gap", "s", r"(worst|max|longest|largest|peak).*(gap|itl|stall|pause|freeze|silence)|(gap|itl|stall|pause|freeze|silence).*(max|worst|longest|peak)", ""),
+    ("itl", "s", r"^itl|inter_token", ""),
+    ("freeze", "s", r"freeze|frozen|froze|stall|pause|hang|hung|blocked|silen(t|ce)|stuck|outage|gap", r"count|s$(?<!_s)(?<!_ms)"),
+    ("ttft_alone", "s", r"(intruder|ttft|newcomer|first_token|prefill|long_prompt).*(alone|solo|base\w*|idle|t0|cold_only)|(alone|solo|base\w*|idle).*(ttft|prefill_s)|^t0", r"tokens"),
+    ("newcomer_wait", "s", r"(newcomer|new_request|short|small|follow\w*|second|waiter)\w*_(wait|ttft|latency|first_token)|wait(ed|ing)?_?(time|s|ms|max)|queue(d)?_(time|s|ms)", ""),
+    ("ttft", "s", r"ttft|first_token|prefill_(s|ms|time|wall)|intruder_wall", r"tokens$"),
+    ("victim_wall", "s", r"victim_(wall|total|time|e2e)", ""),
+    ("minutes", "s", r"^(minutes|duration|window)", ""),
+    # tokens
+    ("newcomer_tokens", "tokens", r"(newcomer|short|small|new_request|follow\w*)\w*_(tokens|prompt)", r"max"),
+    ("intruder_tokens", "tokens", r"(intruder|prompt|context|input|long|prefill|uncached)\w*_(tokens?|len(gth)?)|isl|^context|^prompt_len|^prompt$|^n_prompt", r"max_model|max_num|chunk|small|cached_tok|threshold|tps|max_prefill|batch"),
+    ("slower", "ratio", r"slow(er|down)|factor|times_slower", ""),
+)  # fmt: skip
+
+#: Options that bound the prefill tokens of one step, by name; others are known by CHUNK_LIKE.
+CHUNK_OPTIONS: tuple[str, ...] = (
+    "long_prefill_token_threshold",
+    "chunked_prefill_size",
+    "prefill_chunk_size",
+    "chunk_size",
+    "chunk",
+    "prefill_step_size",
+    "max_num_batched_tokens",
+    "max_num_scheduled_tokens",
+    "max_prefill_tokens",
+    "max_batch_prefill_tokens",
+    "max_num_tokens",
+    "n_batch",
+    "batch_size",
+    "ubatch_size",
+    "n_ubatch",
+    "quantum",
+    "quanta",
+)
+
+#: Option names of engines and forks that are not listed: what they bound shows in the name.
+CHUNK_LIKE = re.compile(r"chunk|batched_tokens|token_threshold|ubatch|n_batch|prefill_(cap|tokens|size|budget)|quantum")
+
+#: Options that put decode-only time between chunks; a larger value protects decodes more.
+INTERVAL_LIKE = re.compile(r"interval|cadence|decode_steps|delay|pace|debt|hold_|_hold$|suspend|decode_threshold|interleave")
+
+
+def option_kind(name: str) -> str | None:
+    """ "chunk", "interval" or None: what an option bounds."""
+    if INTERVAL_LIKE.search(name):
+        return "interval"
+    return "chunk" if name in CHUNK_OPTIONS or CHUNK_LIKE.search(name) else None
+
+
+#: A statement is there when all patterns of one alternative occur in one sentence.
+SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "corrupt": (
+        (r"corrupt|garbage|gibberish|garbled|nonsens|unprintable|unreadable|poison|mojibake|word salad|wrong alphabet|!!!!",),
+        (r"\b(wrong|incorrect|diverges?|differs?|mismatch\w*|loops?|mixed[- ]up|broken|leaks?)\b", r"\b(text|outputs?|answers?|facts?|characters?|words?|completions?|tokens?)\b"),
+        (r"\b(text|answers?|outputs?)\b( of [\w ]{1,20})? (changes?|is different|differs?)",),
+    ),
+    "resend": (
+        (r"re-?sen[dt]\w*|\bretr(y|ies|ied|ying)\b|re-?submit\w*|duplicat\w*|(sent|added|queued|posted|submitted) (again|twice|once more)", r"time.?outs?|timed? out|times out|gives? up|abort\w*|cancel\w*|disconnect\w*|silen\w*|limit|client|same|copies|again"),
+        (r"same (prompt|request|body)|identical (prompt|request)s?", r"time.?outs?|gives? up|abort\w*|disconnect\w*|silen\w*"),
+        (r"silence limit|(client|sdk|proxy)\S* time.?out",),
+    ),
+    "preempted": (
+        (r"preempt\w*|evict\w*|retract\w*|swapped out", r"\bkv\b|memory|pool|blocks?|cache|recomput\w*|(prefill|comput)ed again|requests are"),
+        (r"\bkv\b.{0,20}(runs? out|ran out|full|exhaust\w*|pressure|9[5-9](\.\d)? ?%|100 ?%)",),
+        (r"out of (kv|blocks)",),
+    ),
+    "cache_missed": (
+        (r"cache|prefix\w*|hit", r"\bmiss(es|ed|ing)?\b|never (hits?|reused?)|no (hits?|reuse)|not (hit|reused?)|\b0(\.0)? ?%|zero hits?|invalidat\w*|discard\w*"),
+        (r"prompt|conversation|context|prefix\w*|history|turn|everything", r"re-?(prefill|process|evaluat|read)\w*|(prefilled|processed|computed|evaluated) (again|anew|from scratch)|from scratch", r"each|every|whole|entire|full|identical|same|always"),
+        (r"(each|every) (turn|request|message|call)", r"cold|whole|full|entire", r"prompt|prefill|conversation|context"),
+    ),
+    "host": (
+        (r"\bv?cpus?\b|\bcores?\b|event[- ]loop|\bgil\b|host|\bswap\w*|page[- ]?(cache|faults?)|\bram\b|numa|python process|nvme|disk", r"compet\w*|block\w*|starv\w*|slow\w*|faster|bound|bottleneck|conten\w*|throttl\w*|steal|other|another|pressure|idle|saturat\w*|100 ?%|pinned|upgrad\w*|limit\w*|full|few\w*|bind\w*|bound to|doubled|container|in use|misses|out of"),
+        (r"nois(y|e) neighbou?r|oom[- ]kill",),
+    ),
+    "protects_decodes": (
+        (r"decod\w*|running|stream\w*|generation", r"debt|priorit\w*|protect\w*|first|gate|hold|held|throttl\w*|defer\w*|delay\w*|suspend\w*|load stays|busy"),
+        (r"prefill|admission|newcomer", r"gate|held|hold|throttl\w*|defer\w*|delay\w*|suspend\w*|debt"),
+    ),
+    "newcomer_starves": (
+        (r"newcomers?|new (requests?|prompts?|users?|sessions?)|short (requests?|prompts?)|second (request|user)|admission|prefills?\b|incoming", r"starv\w*|never|forever|without (a )?(bound|limit)|unbounded|stays? queued|not (admitted|started|scheduled|resum\w*)|closed|closes|suspended|for minutes|queued until"),
+    ),
+    "queued_behind": (
+        (r"short|waiting|queued|pending|newcomers?|new requests?|other requests?|ttft|first token|follow-?up|(request|sequence|prompt)s? (that comes? in|behind)", r"\b(long|huge|massive|big|large|entire|whole|one)\b[\w -]{0,40}(prefill|prompt|request|one\b)", r"wait\w*|stuck|stall\w*|starv\w*|hang\w*|pending|block\w*|nothing|behind"),
+        (r"head[- ]of[- ]line",),
+    ),
+    "unfair": (
+        (r"\b(one|some|a single)\b[\w ]{0,24}(served|progress\w*|runs?|gets)", r"starv\w*|others?|rest|nothing|wait\w*"),
+        (r"starved|unfair\w*",),
+        (r"\block\b",),
+    ),
+    "no_effect": (
+        (r"no (visible |measurable |real )?(effect|influence|impact|difference)|no-?op\b|does(n.t| not) (do anything|help|apply|work)|do(es)? nothing|\bignored\b|silently|not (enforced|honou?red|respected|implemented|wired|applied)|never (read|used|applied|enforced)",),
+        (r"whatever (is|was) (set|configured)|regardless of (the )?(setting|option|value|flag)|as (slow|bad|long) as (without|before)|same (with and|as) without",),
+    ),
+    "mixed_is_costly": (
+        (r"\bmix(ed|es|ing)?\b|prefill[- ](containing|carrying)|contain\w* prefill|carr(y|ies) prefill|prefill kernel", r"eager\w*|cuda ?graphs?|graphs?\b|fixed|overhead|kernel|extra|attention cost|expensive|cost\w*"),
+        (r"(small\w*|tiny|lower\w*|shrinking|cap\w*|chunk size|size of the (chunk|prefill))\b[\w ,-]{0,60}(do(es)? not|don.t|did not|didn.t|doesn.t|never|hardly|no longer) (help|bound|matter|reduce|change)",),
+        (r"fragment\w*|interrupt\w*", r"prefills?"),
+        (r"(cost|overhead) (for each|per|of each|a) (step|chunk|prefill|interruption|iteration)",),
+    ),
+    "whole_prefill": (
+        (r"until|whole|entire|duration|before", r"(prefill|prompt)\w*.{0,50}(done|finish\w*|complet\w*|over\b|ends?|processed|through)|(whole|entire) prefill"),
+        (r"decod\w+|generation|stream\w*|tokens?", r"stop\w*|nothing|halt\w*|pause\w*|block\w*|stall\w*|rarely|seldom|hardly|no (decode )?(step|token)s?|freez\w*|frozen", r"prefill\w*|prompt"),
+    ),
+    "follows_chunk": (
+        (r"depends? on|proportional|scales with|follows|grows with|set by|shorter with|reduced by|smaller with", r"batch|chunk|n_batch|budget|batched"),
+    ),
+    "simultaneous": (
+        (r"at the same time|simultaneous\w*|at once|together|concurrently|in parallel", r"two|both|title|second|several|also|background|asks|sends"),
+    ),
+    "slows_others": (
+        (r"slow\w*|freez\w*|froze\w*|stall\w*|block\w*|paus\w*|starv\w*|stop\w*|degrad\w*|hang\w*|drop\w*|stutter\w*|halt\w*|collaps\w*|no progress", r"others?|all|every\w*|stream\w*|generation\w*|decod\w*|users?|slots?|sessions?|answers?|running|lane"),
+    ),
+    "only_decodes": (
+        (r"no (prefill|prompt)\w*( is| are| was)?|(both|all)( are| were)? decoding|decod\w* only|only decod\w*|pure decod\w*|decode-only phase|already prefilled|without (any )?prefill",),
+    ),
+    "small_prefills": ((r"small (backfill )?prefills?|prefill tokens small|prefills? (is|are) small|short prefills",),),
+    "one_after_another": (
+        (r"one after (another|the other)|sequential\w*|serial(ly|ised|ized)|waits? (until|for) the (first|other)|queued until|never (ran|run) together|no free slot|one at a time",),
+    ),
+}  # fmt: skip
+
+_COMPILED = {
+    name: tuple(tuple(re.compile(part, re.IGNORECASE) for part in parts) for parts in alternatives)
+    for name, alternatives in SIGNALS.items()
+}
+COMPILED_QUANTITIES = tuple(
+    (name, dimension, re.compile(yes), re.compile(no) if no else None) for name, dimension, yes, no in QUANTITIES
+)
+
+
+#: Statements that a report also makes to rule a cause out ("no preemptions", "without CPU load").
+_DENIABLE = frozenset({"corrupt", "resend", "preempted", "host", "unfair", "mixed_is_costly"})
+_DENIAL = re.compile(r"\b(no|zero|without|not|never|nor|neither|0)\s+([\w/-]+\s+){0,2}$", re.IGNORECASE)
+
+
+def find_signal(name: str, sentences: list[str]) -> str | None:
+    """The words of the first sentence that carries the statement, or None."""
+    for sentence in sentences:
+        for parts in _COMPILED[name]:
+            found = [part.search(sentence) for part in parts]
+            if found[0] and name in _DENIABLE and _DENIAL.search(sentence[: found[0].start()]):
+                continue
+            if all(found):
+                return ", ".join(dict.fromkeys(hit.group(0).strip() for hit in found if hit))
+    return None
