@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headway.engines.vllm.cadence import Decision, StepPacer, Work
+from headway.engines.vllm.cadence import StepPacer
+from headway.engines.vllm.step import Decision, Work
 
 
 @dataclass

@@ -12,7 +12,8 @@ import os
 from dataclasses import replace
 from typing import Any, Protocol
 
-from headway.engines.vllm.cadence import StepPacer, Tally
+from headway.engines.vllm.cadence import StepPacer
+from headway.engines.vllm.step import Tally
 
 EVERY = 10.0
 """Seconds between two lines."""

@@ -22,10 +22,11 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import SchedulerInterface
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from headway.engines.vllm.cadence import Decision, StepPacer, Work
+from headway.engines.vllm.cadence import StepPacer
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.report import Report
 from headway.engines.vllm.settings import read
+from headway.engines.vllm.step import Decision, Work
 from headway.engines.vllm.versions import OVERRIDE, traits
 
 logger = init_logger("vllm.headway")

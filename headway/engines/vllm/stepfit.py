@@ -4,7 +4,7 @@ Unlike `core.steps.StepLearner`, which times requests from outside, it sees ever
 
 Invariants
 ----------
-1. At the sizes lately run the prediction is what those steps took (upper decile), whatever the split into e and b is. So
+1. At the sizes lately run the prediction is what those steps took (upper quartile), whatever the split into e and b is. So
    the chunk settles where a step takes as long as the gap target, also while the engine drifts.
 2. b is at least half of the careful guess, which charges everything above a to the tokens: one correction of the chunk
    overshoots at most twofold.
@@ -92,5 +92,5 @@ def _split(points: list[tuple[int, float]]) -> tuple[float, float]:
         (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if abs(x2 - x1) >= 0.2 * largest
     ]
     b = min(max(median(slopes), 0.5 * careful), careful) if len(slopes) >= 3 else careful
-    e = max(0.0, quantile([seconds - b * tokens for tokens, seconds in points if 2 * tokens >= largest], 0.9))
+    e = max(0.0, quantile([seconds - b * tokens for tokens, seconds in points if 2 * tokens >= largest], 0.75))
     return e, b
