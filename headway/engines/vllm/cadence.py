@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 
 from headway.core.debt import DebtLedger
 from headway.core.pacing import Pacer
-from headway.core.steps import StepModel
 from headway.core.targets import Targets
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.step import DOOR, FREE, HOLD, Decision, Step, Tally, Work
@@ -50,9 +49,6 @@ DOORS = 3
 """With so many prompts under way, a further long one waits for its turn."""
 AGAIN = 1.0
 """Seconds until a newcomer that could not be let in is tried once more."""
-SAMPLE = 32
-"""Steps with fewer prefill tokens say little about the cost of a token. Less than the smallest chunk: else a bad guess, once
-made, would never be corrected."""
 
 
 @dataclass(slots=True)
@@ -173,9 +169,6 @@ class StepPacer:
             self.tally.held += 1
         return decision
 
-    def model(self) -> StepModel | None:
-        return self.fit.model()
-
     # -- decisions --------------------------------------------------------------------------------
 
     def _alone(self, now: float, work: Work) -> Decision:
@@ -279,7 +272,9 @@ class StepPacer:
             self._steps_at_close += not self.overlap
             self._give_turns(now, step.turns)
         if step.prefill:
-            self._sample(step, seconds)
+            self.fit.step(step.prefill, bool(step.turns), seconds)
+            # In whole units, or twice half a block would stay just below a block for ever.
+            self.pacer.seen = max(self.pacer.seen, -(-step.prefill // self.rule.unit) * self.rule.unit)
             self.tally.chunks += 1
             self.tally.tokens += step.prefill
             self.debt.prefill_ended(now)
@@ -300,13 +295,3 @@ class StepPacer:
         for id in turns:
             if id in victims:
                 self.debt.output(now, id)
-
-    def _sample(self, step: Step, seconds: float) -> None:
-        if step.prefill < SAMPLE or seconds <= 0:
-            return
-        if step.turns:
-            self.fit.mixed(step.prefill, seconds)
-        else:
-            self.fit.alone(step.prefill, seconds)
-        # In whole units, or twice half a block would stay just below a block for ever.
-        self.pacer.seen = max(self.pacer.seen, -(-step.prefill // self.rule.unit) * self.rule.unit)

@@ -69,7 +69,7 @@ class Report:
         if seconds <= 0:
             return None
         kept = (tally.turns_s - told.turns_s) / seconds
-        model = self._pacer.model()
+        model = self._pacer.fit.model()
         cost = "" if model is None else f"; a {1e3 * model.a:.1f} ms, e {1e3 * model.e:.1f} ms, b {1e6 * model.b:.1f} us/token"
         text = (
             f"Headway: {seconds:.1f} s of prefill beside live answers, which kept {kept:.2f} (target {self._pacer.share:.2f}); "

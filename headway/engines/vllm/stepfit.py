@@ -23,6 +23,10 @@ DECODES = 48
 MIXED = 16
 """Steps with prefill remembered."""
 
+SAMPLE = 32
+"""Steps with fewer prefill tokens say little about the cost of a token. Less than the smallest chunk: else a bad guess, once
+made, would never be corrected."""
+
 
 class StepFit:
     def __init__(self) -> None:
@@ -35,6 +39,11 @@ class StepFit:
         """`solo(seconds)`: a decode-only step, far from any prefill, took so long. A bound method: it is called in every step."""
         self.between = self._between.append
         """`between(seconds)`: the same, between prefills. These are slower: caches are cold, other threads have work."""
+
+    def step(self, tokens: int, turns: bool, seconds: float) -> None:
+        """A step with `tokens` prefill tokens; `turns`: beside decodes."""
+        if tokens >= SAMPLE and seconds > 0:
+            (self.mixed if turns else self.alone)(tokens, seconds)
 
     def mixed(self, tokens: int, seconds: float) -> None:
         """A step with `tokens` prefill tokens beside decodes."""
