@@ -35,7 +35,7 @@ test: lint  ## all that needs no real vLLM
 
 test-vllm: dev  ## against a real vLLM on this CPU, installed into .venv-vllm (3.4 GB) first
 	$(BIN)/headway lab install
-	$(BIN)/python -m pytest -m vllm tests/vllm
+	HEADWAY_VLLM_PYTHON=$${HEADWAY_VLLM_PYTHON:-$(CURDIR)/.venv-vllm/bin/python} $(BIN)/python -m pytest -m vllm --timeout 400 tests/vllm
 
 clean:
 	rm -rf $(VENV) .venv-vllm .cache
