@@ -74,6 +74,8 @@ class DebtLedger:
         self.victims: dict[str, Victim] = {}
         self.credit = 0.25
         """Seconds of entitlement that an answer may be ahead at most."""
+        self.told: float | None = None
+        """Solo rate of every answer, tokens a second, where the caller measures it: none is learned then."""
         self._usual: dict[int, float] = {}
         """Solo rate of an answer, latest known, by how many decode beside each other."""
         self._open = False
@@ -119,7 +121,7 @@ class DebtLedger:
         victim.longest = max(victim.longest, gap)
         solo = self._prefills == 0 and victim.last >= self._quiet_since and gap > 0
         victim.last = now
-        if not solo or self._is_pause(victim, gap / tokens):
+        if not solo or self.told is not None or self._is_pause(victim, gap / tokens):
             return None
         (victim.idle if self._open else victim.clean).add(tokens, gap)
         if (clean := victim.clean.value) is not None and not self._open:
@@ -134,6 +136,8 @@ class DebtLedger:
     def rate(self, victim: Victim) -> float | None:
         """Solo rate, tokens a second: the answer's own, else the latest known for as many answers, else what it shows between
         prefills."""
+        if self.told is not None:
+            return self.told
         return victim.clean.value or self._usual.get(len(self.victims)) or victim.idle.value
 
     def clear_at(self, now: float, ahead: float = 0.0) -> float:

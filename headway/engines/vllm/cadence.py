@@ -1,0 +1,373 @@
+"""When the engine prefills beside live answers, and how much: the scheduler class without the scheduler.
+
+Where there is prefill work, the engine asks before each step (`decide`), says what came of it (`came_of`, `scheduled`) and when
+the step is done (`completed`, in the same order); asynchronous engines have one more under way. Elsewhere it says
+`decode_step`, and nothing more.
+
+Debt is counted in steps: one step gives each live answer its turn, however many tokens speculation makes of it. A chunk is
+granted when every live answer will still have had `share` of its turns at the chunk's *end*; so the share holds at the end
+of any prefill, short ones too, and a prefill of W seconds takes W/(1 - share).
+
+Invariants
+----------
+1. With no live answer nothing is held and the engine's own budget is used.
+2. A chunk beside live answers is the largest whose step is expected to last at most `gap`, or a/share where that is longer
+   (an answer that keeps the share of its turns waits so long for one anyway), or the smallest at which the engine moves.
+3. A newcomer that has waited `wait` seconds is let in, whatever is owed.
+4. A grant after which no prefill ran, though a prompt was under way, is followed by one with the engine's own budget: a limit
+   set here can slow a prompt down, never stop it.
+5. The share is bounded by stretch/(1 + stretch), so every prefill ends, at the latest after 1 + stretch times its work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from headway.core.debt import DebtLedger
+from headway.core.pacing import Pacer
+from headway.core.steps import StepModel
+from headway.core.targets import Targets
+from headway.engines.vllm.chunks import ChunkRule
+from headway.engines.vllm.stepfit import StepFit
+
+FIRST = 256
+"""Tokens of the first chunk, of which nothing is known."""
+TINY = 64
+"""A prompt of so few tokens is never worth a wait."""
+LOW_SHARE = 0.25
+"""At lower shares than this the gap target is not stretched any further."""
+LONGEST = 4.0
+"""Gap targets that a step is expected to last at most, however long the steps before it were: one stall while the engine warms
+up must not make the next chunk wait for as long."""
+FRESH = 2.0
+"""Seconds after which an overlap's decode-only steps say nothing of the next one's."""
+STALE = 300.0
+"""Seconds after which solo steps are believed no more, on an engine that is never without prefill."""
+DOORS = 3
+"""With so many prompts under way, a further long one waits for its turn."""
+AGAIN = 1.0
+"""Seconds until a newcomer that could not be let in is tried once more."""
+SAMPLE = 32
+"""Steps with fewer prefill tokens say little about the cost of a token. Less than the smallest chunk: else a bad guess, once
+made, would never be corrected."""
+
+
+@dataclass(slots=True, frozen=True)
+class Work:
+    """Prefill work at a moment. All zero: none."""
+
+    under_way: int = 0
+    """Prompts that the engine has begun."""
+    left: int = 0
+    """Tokens left of the one that would run next."""
+    newcomer: str | None = None
+    """The first request that waits and could be let in."""
+    newcomer_tokens: int = 0
+    """Its tokens, less those that the prefix cache has."""
+    newcomer_waited: float = 0.0
+    """Seconds since it arrived."""
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    hold: bool = False
+    """No prefill in this step."""
+    budget: int | None = None
+    """Prefill tokens of this step at most; None: as many as the engine likes."""
+    shorts_first: bool = False
+    """Let prompts that end with this chunk go before longer ones."""
+    door: bool = False
+    """For newcomers alone: prompts under way stand aside."""
+
+
+HOLD = Decision(hold=True)
+FREE = Decision()
+DOOR = Decision(door=True)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened, since the start."""
+
+    overlaps: int = 0
+    overlap_s: float = 0.0
+    """Seconds of steps with live answers while prefill work was there."""
+    turns_s: float = 0.0
+    """Of these, what the turns that the answers got are worth at their solo rate: turns_s / overlap_s is the share kept."""
+    held: int = 0
+    chunks: int = 0
+    tokens: int = 0
+    yields: int = 0
+    longest_gap: float = 0.0
+    """Seconds; since it was last reset."""
+
+
+@dataclass(slots=True)
+class Step:
+    key: int
+    at: float
+    turns: Sequence[str] = ()
+    """Live answers that have their turn in it."""
+    prefill: int = 0
+    begins: Sequence[str] = ()
+    """Requests whose prompt ends with it: live from its end on."""
+    overlap: bool = False
+
+
+@dataclass(slots=True)
+class StepPacer:
+    targets: Targets
+    rule: ChunkRule
+    fit: StepFit = field(default_factory=StepFit)
+    tally: Tally = field(default_factory=Tally)
+    share: float = field(init=False)
+    debt: DebtLedger = field(init=False)
+    pacer: Pacer = field(init=False)
+    overlap: bool = False
+    """Prefill work is there."""
+    _flight: deque[Step] = field(default_factory=deque)
+    _last_end: float | None = None
+    """End of the latest step, if the engine went on at once with one whose end is reported too."""
+    _live_at_open: int = 0
+    _closed_at: float = 0.0
+    _solo_at: float = 0.0
+    """Time of the latest `decode_step`."""
+    _solo_step: float | None = None
+    """Seconds of a step of the answers by themselves."""
+    _last_decode: float | None = None
+    """Time of the latest `decode_step`, if nothing else came between."""
+    _steps: int = 0
+    """Steps ended, those with a turn in them."""
+    _steps_at_close: int = 0
+    _coming: set[str] = field(default_factory=set)
+    _turn: bool = False
+    _shut: tuple[str | None, float] = (None, 0.0)
+    """Newcomer that could not be let in, and when that was."""
+    _fruitless: bool = False
+
+    def __post_init__(self) -> None:
+        self.share = min(self.targets.share, self.targets.stretch / (1.0 + self.targets.stretch))
+        self.debt = DebtLedger(self.share)
+        self.pacer = Pacer(self.targets, block=self.rule.unit)
+
+    # -- what the engine does ---------------------------------------------------------------------
+
+    def decode_step(self, now: float) -> None:
+        """A step with nothing but turns is about to be scheduled: there is no prefill work at all. The time from one
+        to the next is that of a step, also where one more is under way."""
+        self._steps += 1
+        if self._flight:
+            self._last_decode = None  # the last chunk is still under way: its time is no decode-only step's
+            return
+        if self._last_decode is not None:
+            self.fit.solo(now - self._last_decode)
+        self._last_decode = now
+        self._last_end = None
+
+    def came_of(self, now: float, decision: Decision, work: Work, prefill: int) -> None:
+        """The prefill tokens that the engine made of a decision, which may be fewer than granted, or none."""
+        if prefill:
+            self._fruitless = False
+        elif decision.door:
+            self._shut = (work.newcomer, now)
+        elif not decision.hold and work.under_way:
+            self._fruitless = True
+
+    def scheduled(self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Sequence[str] = ()) -> None:
+        """A step was scheduled: answers that have a turn, prefill tokens, requests whose prompt ends with it."""
+        step = Step(key, now, turns, prefill, begins, self.overlap)
+        if not self._flight and prefill:
+            self.debt.prefill_began(now)
+        self._flight.append(step)
+        self._coming.update(begins)
+
+    def completed(self, now: float, key: int, busy: bool) -> None:
+        """The step `key` ended; `busy`: the engine has requests to go on with. A key that is not known is that of a
+        `decode_step`."""
+        flight = self._flight
+        last, self._last_end = self._last_end, now if busy else None
+        if all(step.key != key for step in flight):
+            return
+        while flight:
+            step = flight.popleft()
+            self._ended(now, step, step.at if last is None else last)
+            if flight and flight[0].prefill:
+                self.debt.prefill_began(now)
+            if step.key == key:
+                return
+
+    @property
+    def in_flight(self) -> bool:
+        """Steps have been `scheduled` that have not ended."""
+        return bool(self._flight)
+
+    def close(self, now: float) -> None:
+        """No prefill work is left, but for what the steps under way carry."""
+        if self.overlap:
+            self.overlap = False
+            self.debt.close(now)
+            self._steps_at_close = self._steps
+            self._closed_at = now
+            self._fruitless = False
+
+    # -- what is asked ----------------------------------------------------------------------------
+
+    def decide(self, now: float, live: Sequence[str], work: Work) -> Decision:
+        """What the next step may carry. `live`: the answers that decode. There is prefill work."""
+        if self._last_decode is not None:
+            self._solo_at, self._last_decode = self._last_decode, None
+        if not self.overlap:
+            self._open(now, live)
+        self._solo_step = self._solo(now, len(live))
+        if self._solo_step:
+            self.debt.told = 1.0 / self._solo_step
+        a = self.fit.a
+        self._sync(now, live)
+        if self._fruitless:
+            return FREE
+        if not live:
+            return self._alone(now, work)
+        decision = self._beside(now, len(live), work, a)
+        if decision.hold:
+            self.tally.held += 1
+        return decision
+
+    def model(self) -> StepModel | None:
+        return self.fit.model()
+
+    # -- decisions --------------------------------------------------------------------------------
+
+    def _alone(self, now: float, work: Work) -> Decision:
+        """Nobody decodes: all of the engine's budget, every other step for a newcomer (it might soon be an answer)."""
+        self._turn = not self._turn
+        return DOOR if self._turn and self._wants_door(work) and self._may_open(now, work) else FREE
+
+    def _beside(self, now: float, live: int, work: Work, a: float | None) -> Decision:
+        chunk = self.chunk(live, a)
+        tokens = min(chunk, work.left) or chunk
+        if work.newcomer is not None and work.newcomer_waited >= self.targets.wait and self._may_open(now, work):
+            self.tally.yields += 1
+            return Decision(budget=chunk, door=True)
+        if self.share <= 0 or self._granted(now, tokens):
+            self._turn = not self._turn
+            door = self._turn and self._wants_door(work) and self._may_open(now, work)
+            return Decision(budget=chunk, shorts_first=self._turn, door=door)
+        if work.newcomer is not None and work.newcomer_tokens <= TINY and self._may_open(now, work):
+            return Decision(budget=TINY, door=True)
+        return HOLD
+
+    def chunk(self, live: int, a: float | None) -> int:
+        """Tokens of a chunk beside `live` answers."""
+        model = self.fit.model()
+        if model is None:
+            return self.rule.fit(FIRST, live)
+        gap = max(self.targets.gap, (a or 0.0) / max(self.share, LOW_SHARE))
+        if gap != self.pacer.targets.gap:
+            self.pacer.targets = replace(self.targets, gap=gap)
+        self.pacer.model = model
+        return self.rule.fit(self.pacer.piece(), live)
+
+    def _granted(self, now: float, tokens: int) -> bool:
+        """Whether every answer will still have had its share of turns when a step of `tokens` that is scheduled now ends."""
+        model = self.fit.model()
+        ahead = 0.0
+        if model is not None:
+            until, turns = model.gap(tokens), 1
+            for step in self._flight:
+                until += model.gap(step.prefill) if step.prefill else model.a
+                turns += 1
+            if self._flight and self._last_end is not None:
+                until = max(until - (now - self._last_end), 0.0)
+            until = min(until, LONGEST * self.pacer.targets.gap)
+            ahead = until - turns * (self._solo_step or 0.0) / self.share
+            self.debt.credit = max(0.25, 1.5 * until)
+        room, _ = self.pacer.grant(now, True, self.debt, ahead)
+        return room > 0
+
+    def _wants_door(self, work: Work) -> bool:
+        """Whether a newcomer should get what prompts under way would take first."""
+        if work.newcomer is None or not work.under_way:
+            return False
+        return work.under_way < DOORS or work.newcomer_tokens <= FIRST
+
+    def _may_open(self, now: float, work: Work) -> bool:
+        """Not again at once to a newcomer that could not be let in: it may lack memory, or a grammar."""
+        who, when = self._shut
+        return work.newcomer != who or now >= when + AGAIN
+
+    # -- bookkeeping ------------------------------------------------------------------------------
+
+    def _solo(self, now: float, live: int) -> float | None:
+        """Seconds of a step of the answers by themselves: as before the overlap, while they are as many as then."""
+        before = self.fit.solo_step()
+        if before is not None and live == self._live_at_open and now - self._solo_at < STALE:
+            return before
+        return self.fit.between_step() or before
+
+    def _open(self, now: float, live: Sequence[str]) -> None:
+        self.overlap = True
+        self._live_at_open = len(live)
+        if now - self._closed_at > FRESH:
+            self.fit.forget_between()
+        missed = self._steps - self._steps_at_close
+        present = set(live)
+        for id in list(self.debt.victims):
+            if id not in present:
+                self.debt.leave(id)
+            elif missed:
+                self.debt.output(now, id, missed)
+        if live:
+            self.tally.overlaps += 1
+        self.debt.open(now)
+
+    def _sync(self, now: float, live: Sequence[str]) -> None:
+        victims = self.debt.victims
+        for id in live:
+            if id not in victims and id not in self._coming:
+                self.debt.join(now, id, 0)
+        if len(victims) > len(live) - len(self._coming):
+            present = set(live)
+            for id in [id for id in victims if id not in present]:
+                self.debt.leave(id)
+            self._coming &= present
+
+    def _ended(self, now: float, step: Step, start: float) -> None:
+        seconds = now - start
+        if step.turns:
+            self._steps += 1
+            self._steps_at_close += not self.overlap
+            self._give_turns(now, step.turns)
+        if step.prefill:
+            self._sample(step, seconds)
+            self.tally.chunks += 1
+            self.tally.tokens += step.prefill
+            self.debt.prefill_ended(now)
+        elif step.turns and start != step.at:
+            self.fit.between(seconds)
+        for id in step.begins:
+            if id in self._coming:
+                self._coming.discard(id)
+                if self.overlap:
+                    self.debt.join(now, id, 0)
+        if step.overlap and step.turns:
+            self.tally.overlap_s += seconds
+            self.tally.turns_s += min(self._solo_step or seconds, seconds)
+            self.tally.longest_gap = max(self.tally.longest_gap, seconds)
+
+    def _give_turns(self, now: float, turns: Sequence[str]) -> None:
+        victims = self.debt.victims
+        for id in turns:
+            if id in victims:
+                self.debt.output(now, id)
+
+    def _sample(self, step: Step, seconds: float) -> None:
+        if step.prefill < SAMPLE or seconds <= 0:
+            return
+        if step.turns:
+            self.fit.mixed(step.prefill, seconds)
+        else:
+            self.fit.alone(step.prefill, seconds)
+        # In whole units, or twice half a block would stay just below a block for ever.
+        self.pacer.seen = max(self.pacer.seen, -(-step.prefill // self.rule.unit) * self.rule.unit)
