@@ -116,6 +116,11 @@ class Step:
     overlap: bool = False
 
 
+def _within_stretch(targets: Targets) -> float:
+    """The share that is steered by: beyond stretch/(1 + stretch) the frontier itself is above the newcomer's bound."""
+    return min(targets.share, targets.stretch / (1.0 + targets.stretch))
+
+
 @dataclass(slots=True)
 class StepPacer:
     targets: Targets
@@ -148,9 +153,14 @@ class StepPacer:
     _fruitless: bool = False
 
     def __post_init__(self) -> None:
-        self.share = min(self.targets.share, self.targets.stretch / (1.0 + self.targets.stretch))
+        self.share = _within_stretch(self.targets)
         self.debt = DebtLedger(self.share)
         self.pacer = Pacer(self.targets, block=self.rule.unit)
+
+    def retarget(self, targets: Targets) -> None:
+        """Other targets from now on; what was learned stays."""
+        self.targets = self.pacer.targets = targets
+        self.share = self.debt.share = _within_stretch(targets)
 
     # -- what the engine does ---------------------------------------------------------------------
 
