@@ -121,7 +121,8 @@ class Controller:
             self.learner.piece(tokens, seconds, entry.at)
             self.pacer.seen = max(self.pacer.seen, tokens)
             if gap is not None:
-                self.learner.gap(tokens, gap, entry.at)
+                # A gap that is longer than the piece has another cause (a buffering parser), or began before it.
+                self.learner.gap(tokens, min(gap, seconds), entry.at)
             self.refit()
         entry.in_flight = 0
         entry.phase = Phase.QUEUED
@@ -135,12 +136,13 @@ class Controller:
     def first_output(self, now: float, id: str, tokens: int = 1) -> None:
         """The first output of a streamed answer: its prefill is over, it is a live decode."""
         entry = self.entries[id]
+        kept_waiting = self._kept_waiting(now, entry)
         if entry.phase is not Phase.DECODE:  # else its prefill was taken to be over already, or it had none
             if entry.paced and self.pacer.model is not None:
                 self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight, entry.at))
             self._prefill_over(now, entry)
         if entry.work.streams:
-            self.debt.join(now, id, tokens)
+            self.debt.join(now, id, kept_waiting)
         if not self._contended():
             self.debt.close(now)
 
@@ -298,6 +300,13 @@ class Controller:
         entry.in_flight = 0
         entry.whole_by = None
         self.debt.prefill_ended(now)
+
+    def _kept_waiting(self, now: float, entry: Entry) -> float:
+        """Seconds by which pieces of others delayed the first output of a request that was sent whole."""
+        model = self.pacer.model
+        if model is None or entry.paced or not any(e.paced for e in self.entries.values() if e.phase in CONTENDING):
+            return 0.0
+        return max(0.0, now - entry.arrived - model.piece(entry.uncached, entry.at))
 
     def _contended(self) -> bool:
         return any(entry.phase in CONTENDING for entry in self.entries.values())

@@ -105,9 +105,11 @@ class DebtLedger:
         self._prefills -= 1
         self._quiet_since = now
 
-    def join(self, now: float, id: str, tokens: int = 1) -> None:
-        """`id` gave its first output."""
-        self.victims[id] = Victim(first=now, last=now, settled=now)
+    def join(self, now: float, id: str, kept_waiting: float = 0.0) -> None:
+        """`id` gave its first output. `kept_waiting`: seconds that others' prefill added to its own time to first token; it is
+        owed its share of them too."""
+        victim = self.victims[id] = Victim(first=now, last=now, settled=now)
+        victim.owed = self.share * (self.rate(victim) or 0.0) * kept_waiting
 
     def output(self, now: float, id: str, tokens: int = 1) -> float | None:
         """`id` gave `tokens` tokens. Returns the solo seconds a token, when this was a solo gap."""
@@ -160,10 +162,11 @@ class DebtLedger:
         return self._prefills > 0
 
     def take_gap(self, now: float) -> float | None:
-        """Longest gap of any answer since the last call (seconds), the one under way included."""
+        """Longest gap of any answer since the last call, seconds. The one under way counts: an answer's output and the piece
+        that delayed it leave the engine in one step, and either may be seen first. None without an answer."""
         longest = None
         for victim in self.victims.values():
-            longest = max(longest or 0.0, victim.longest)
+            longest = max(longest or 0.0, victim.longest, now - victim.last)
             victim.longest = 0.0
         return longest
 

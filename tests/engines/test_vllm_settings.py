@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from headway.core.targets import Targets
 from headway.engines.vllm.cadence import StepPacer
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.report import Report
-from headway.engines.vllm.settings import read
+from headway.engines.vllm.settings import TargetsFile, read
 from headway.engines.vllm.stepfit import StepFit
 from headway.engines.vllm.versions import UnknownVersion, traits
 
@@ -107,3 +109,24 @@ def test_nothing_is_logged_without_an_overlap() -> None:
     report = Report(log, StepPacer(Targets(), ChunkRule(2048, 16)), False)
     report.tick(1.0)
     assert log.lines == []
+
+
+def test_a_targets_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "targets.json"
+    file = TargetsFile(str(path), Targets(share=0.5))
+    assert file.changed(0.0) is None  # not there yet
+    path.write_text('{"share": 0.75, "gap": 0.1}')
+    assert file.changed(0.5) is None  # not looked at so soon
+    assert file.changed(2.0) == Targets(share=0.75, gap=0.1)
+    assert file.changed(4.0) is None
+    path.write_text('{"shore": 1}')
+    with pytest.raises(ValueError, match="shore"):
+        file.changed(6.0)
+    assert file.changed(8.0) is None  # the same content is not complained about twice
+    path.write_text('{"share": 2}')
+    with pytest.raises(ValueError, match="share"):
+        file.changed(10.0)
+    path.unlink()
+    with pytest.raises(ValueError, match="HEADWAY_TARGETS"):
+        file.changed(12.0)
+    assert file.changed(14.0) is None

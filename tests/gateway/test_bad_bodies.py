@@ -181,7 +181,7 @@ _bodies = st.fixed_dictionaries({}, optional=dict.fromkeys(_names, _json)).map(
 )
 
 
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=150, deadline=None)
 @given(body=_bodies | st.binary(max_size=60), cut=st.integers(0, 200))
 def test_readers_take_anything(body: bytes, cut: int) -> None:
     """A body that is not understood is no error of ours."""

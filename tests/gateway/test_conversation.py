@@ -20,7 +20,7 @@ from tests.gateway.support import (
     until,
 )
 
-FIRST = 6000
+FIRST = 3500
 MORE = 200
 
 
@@ -69,7 +69,7 @@ def test_second_turn_passes_at_once() -> None:
             assert metric(served, 'headway_requests_total{outcome="passed"}') == 1
             assert cached(again) == cached(direct)
             assert again.text == direct.text
-            assert again.ttft < direct.ttft + 0.25  # whole, it would be 0.6 s more
+            assert again.ttft < direct.ttft + 0.25  # whole, it would be 0.35 s more
 
     run(main())
 
@@ -84,7 +84,7 @@ def test_second_turn_waits_for_no_share_beside_a_victim() -> None:
             slow = await read_stream(http, served.url, body(first))
             fast = await read_stream(http, served.url, body(second))
             assert cached(fast) >= FIRST - 64
-            assert slow.ttft > 0.6 and fast.ttft < 0.5
+            assert slow.ttft > 0.4 and fast.ttft < 0.1 + 0.5 * slow.ttft
             victim.cancel()
             await asyncio.gather(victim, return_exceptions=True)
 

@@ -31,8 +31,8 @@ from tests.gateway.support import (
     until,
 )
 
-PROMPT = 8000
-"""Tokens of the intruder: 0.8 s alone."""
+PROMPT = 5000
+"""Tokens of the intruder: 0.5 s alone."""
 RATE = 100.0
 """Tokens a second of the victim alone, at best."""
 
@@ -95,8 +95,8 @@ def test_pace_keeps_a_share_whatever_the_victims_dialect(path: str) -> None:
             assert 0.3 < share < 0.85, share
             # A burst of a slow machine is no gap of the gateway's: five times the target still tells pace from passthrough
             assert r.victim.longest_gap(sent, first) < 0.5
-            assert 0.9 < first - sent < 5.0
-            assert metric(r.gateway, "headway_pieces_total") >= 8
+            assert 0.6 < first - sent < 4.0
+            assert metric(r.gateway, "headway_pieces_total") >= 5
             assert metric(r.gateway, 'headway_requests_total{outcome="paced"}') == 1
 
     run(main())
@@ -107,7 +107,7 @@ def test_pace_without_a_victim_costs_little() -> None:
         async with engine() as server, gateway(server.url) as served, session() as http:
             teach(served)
             answer = await read_stream(http, served.url, chat(text(PROMPT), stream=True, max_tokens=2))
-            assert answer.done and answer.ttft < 1.6
+            assert answer.done and answer.ttft < 1.5
             assert metric(served, 'headway_requests_total{outcome="paced"}') == 1
 
     run(main())
@@ -177,8 +177,8 @@ def test_hold_goes_on_as_pace_at_its_bound() -> None:
             sent, first = await r.intrude()
             held = r.victim.count(sent, sent + 0.45)
             assert held > 0.6 * RATE * 0.45
-            assert first - sent > 1.2
-            assert metric(r.gateway, "headway_pieces_total") >= 8
+            assert first - sent > 0.9
+            assert metric(r.gateway, "headway_pieces_total") >= 5
             assert r.victim.count(sent + 0.5, first) > 0.3 * RATE * (first - sent - 0.5)
 
     run(main())
@@ -243,7 +243,7 @@ def test_whole_answers_are_not_live_decodes() -> None:
     async def main() -> None:
         async with engine() as server, gateway(server.url, "hold", wait=20) as served:
             teach(served)
-            whole = asyncio.ensure_future(post(served.front.port, "/v1/chat/completions", chat("hi", max_tokens=150)))
+            whole = asyncio.ensure_future(post(served.front.port, "/v1/chat/completions", chat("hi", max_tokens=110)))
             await until(lambda: server.engine.num_running == 1)
             await asyncio.sleep(0.1)
             assert now(served)["live"] == 0

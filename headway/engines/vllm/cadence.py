@@ -51,6 +51,11 @@ AGAIN = 1.0
 """Seconds until a newcomer that could not be let in is tried once more."""
 
 
+def _within_stretch(targets: Targets) -> float:
+    """The share that is steered by: beyond stretch/(1 + stretch) the frontier itself is above the newcomer's bound."""
+    return min(targets.share, targets.stretch / (1.0 + targets.stretch))
+
+
 @dataclass(slots=True)
 class StepPacer:
     targets: Targets
@@ -83,9 +88,14 @@ class StepPacer:
     _fruitless: bool = False
 
     def __post_init__(self) -> None:
-        self.share = min(self.targets.share, self.targets.stretch / (1.0 + self.targets.stretch))
+        self.share = _within_stretch(self.targets)
         self.debt = DebtLedger(self.share)
         self.pacer = Pacer(self.targets, block=self.rule.unit)
+
+    def retarget(self, targets: Targets) -> None:
+        """Other targets from now on; what was learned stays."""
+        self.targets = self.pacer.targets = targets
+        self.share = self.debt.share = _within_stretch(targets)
 
     # -- what the engine does ---------------------------------------------------------------------
 
@@ -258,7 +268,7 @@ class StepPacer:
         victims = self.debt.victims
         for id in live:
             if id not in victims and id not in self._coming:
-                self.debt.join(now, id, 0)
+                self.debt.join(now, id)
         if len(victims) > len(live) - len(self._coming):
             present = set(live)
             for id in [id for id in victims if id not in present]:
@@ -284,7 +294,7 @@ class StepPacer:
             if id in self._coming:
                 self._coming.discard(id)
                 if self.overlap:
-                    self.debt.join(now, id, 0)
+                    self.debt.join(now, id)
         if step.overlap and step.turns:
             self.tally.overlap_s += seconds
             self.tally.turns_s += min(self._solo_step or seconds, seconds)

@@ -25,7 +25,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from headway.engines.vllm.cadence import StepPacer
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.report import Report
-from headway.engines.vllm.settings import read
+from headway.engines.vllm.settings import TargetsFile, read
 from headway.engines.vllm.step import Decision, Work
 from headway.engines.vllm.versions import OVERRIDE, traits
 
@@ -52,6 +52,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         block = self.cache_config.block_size if align else self.block_size
         rule = ChunkRule(self.max_num_scheduled_tokens, block, align, _TRAITS.sub_block)
         self.headway = StepPacer(targets, rule)
+        self._targets_file = TargetsFile(os.environ.get("HEADWAY_TARGETS"), targets)
         self._turn_tokens = 1 + self.num_spec_tokens
         """Tokens that one turn of a live answer takes of a step's budget."""
         self._decode_step = self.headway.decode_step
@@ -88,6 +89,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
 
     def _schedule_paced(self, throttle_prefills: bool) -> Any:
         now = time.monotonic()
+        self._retarget(now)
         self.update_from_output = self._watched_update
         live = [request.request_id for request in self.running if not request.is_prefill_chunk]
         work = self._work(len(live))
@@ -108,6 +110,16 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
             self.headway.close(now)
         self._report.tick(now)
         return output
+
+    def _retarget(self, now: float) -> None:
+        try:
+            targets = self._targets_file.changed(now)
+        except ValueError as error:
+            logger.warning("targets stay as they are: %s", error)
+            return
+        if targets is not None:
+            self.headway.retarget(targets)
+            logger.info("targets now: share %g, gap %g s, wait %g s", targets.share, targets.gap, targets.wait)
 
     def _limited(self, throttle_prefills: bool, decision: Decision, live: int) -> Any:
         """vLLM's own schedule() under the limits of `decision`."""
