@@ -29,6 +29,7 @@ from headway.core.debt import DebtLedger
 from headway.core.pacing import Pacer
 from headway.core.targets import Targets
 from headway.engines.vllm.chunks import ChunkRule
+from headway.engines.vllm.settings import within_stretch
 from headway.engines.vllm.step import DOOR, FREE, HOLD, Decision, Step, Tally, Work
 from headway.engines.vllm.stepfit import StepFit
 
@@ -49,11 +50,6 @@ DOORS = 3
 """With so many prompts under way, a further long one waits for its turn."""
 AGAIN = 1.0
 """Seconds until a newcomer that could not be let in is tried once more."""
-
-
-def _within_stretch(targets: Targets) -> float:
-    """The share that is steered by: beyond stretch/(1 + stretch) the frontier itself is above the newcomer's bound."""
-    return min(targets.share, targets.stretch / (1.0 + targets.stretch))
 
 
 @dataclass(slots=True)
@@ -88,14 +84,14 @@ class StepPacer:
     _fruitless: bool = False
 
     def __post_init__(self) -> None:
-        self.share = _within_stretch(self.targets)
+        self.share = within_stretch(self.targets)
         self.debt = DebtLedger(self.share)
         self.pacer = Pacer(self.targets, block=self.rule.unit)
 
     def retarget(self, targets: Targets) -> None:
         """Other targets from now on; what was learned stays."""
         self.targets = self.pacer.targets = targets
-        self.share = self.debt.share = _within_stretch(targets)
+        self.share = self.debt.share = within_stretch(targets)
 
     # -- what the engine does ---------------------------------------------------------------------
 

@@ -40,6 +40,11 @@ def read(environment: Mapping[str, str], additional: object = None, base: Target
     return replace(base or Targets(), **values)  # type: ignore[arg-type]
 
 
+def within_stretch(targets: Targets) -> float:
+    """The share that is steered by: beyond stretch/(1 + stretch) the frontier itself is above the newcomer's bound."""
+    return min(targets.share, targets.stretch / (1.0 + targets.stretch))
+
+
 LOOK_S = 1.0
 """Seconds between two looks at the targets file."""
 
