@@ -22,11 +22,8 @@ def table(document: dict[str, Any]) -> str:
     for run in document["runs"]:
         key = tuple(run[name] for name in ("arm", "victims", "intruders", "intruder_tokens", "lead_s"))
         groups.setdefault(key, []).append(run)
-    lines = [
-        f"### {document['label']} (vLLM {document['engine']['version']}, gap target {document['gap_s']:g} s)\n\n",
-        HEAD,
-        RULE,
-    ]
+    title = f"{document['label']} (vLLM {document['engine']['version']}, gap target {document['gap_s']:g} s)"
+    lines = [f"### {title}\n\n", HEAD, RULE]
     for (arm, victims, intruders, tokens, lead), runs in groups.items():
         good = [run for run in runs if not run["void"]]
         what = f"{victims}, {intruders}, {tokens:,}" + ("" if lead is None else f", intruder {1e3 * lead:.0f} ms ahead")
