@@ -196,7 +196,8 @@ class Upstream:
         if not models:
             return
         latest = self.engine.latest
-        run = probe(int.from_bytes(os.urandom(4), "little"), latest.block_size if latest is not None else None)
+        seed = int.from_bytes(os.urandom(4), "little")
+        run = probe(seed, latest.block_size, latest.prefix_caching) if latest is not None else probe(seed, None)
         try:
             question = next(run)
             while True:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 TAIL = 2
 """Tokens by which the second prompt differs from the first."""
 FIRST = 2048
+UNCACHED = 256
+"""Tokens of the smallest timed prompt on an engine without prefix cache."""
 LARGEST = 16384
 """Tokens of the longest probe prompt: block sizes up to half of this are found."""
 
@@ -54,11 +56,15 @@ def fresh(seed: int, count: int) -> list[int]:
     return ids
 
 
-def probe(seed: int, hint: int | None) -> Probe:
-    """`seed` makes the prompts of this run differ from those of an earlier one. `hint`: block size that /metrics names."""
-    found = Found()
+def probe(seed: int, hint: int | None, caching: bool | None = None) -> Probe:
+    """`seed` makes the prompts of this run differ from those of an earlier one. `hint`: block size that /metrics names.
+    `caching`: whether /metrics says that there is a prefix cache."""
+    found = Found(caching=caching)
     # The first of each shape pays for warm-up (allocation, kernels); it is asked and not counted.
     yield Question(fresh(seed, 64))
+    if caching is False:
+        yield from _sizes(found, seed, UNCACHED)  # nothing to find but how long a prefill takes
+        return found
     if hint is not None:
         size = hint if hint >= 64 else FIRST // hint * hint
         first = fresh(seed + 1, size + 1)
