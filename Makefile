@@ -31,7 +31,7 @@ lint: dev
 	$(BIN)/mypy
 
 test: lint  ## all that needs no real vLLM
-	$(BIN)/python -m pytest -m "not vllm"
+	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist worksteal
 
 test-vllm: dev  ## against a real vLLM on this CPU, installed into .venv-vllm (3.4 GB) first
 	$(BIN)/headway lab install
