@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headway.core import frontier
 from headway.core.debt import DebtLedger
 from headway.core.steps import StepModel
 from headway.core.targets import Targets
@@ -78,6 +79,12 @@ class Pacer:
     def reachable_gap(self) -> float | None:
         """Seconds of the longest gap with pieces of one block, or None while no model is known."""
         return None if self.model is None else self.model.gap(self.unit)
+
+    def share_floor(self) -> float | None:
+        """Share that live answers keep even with no idle time between pieces, or None while no model is known."""
+        if self.model is None:
+            return None
+        return frontier.share_floor(1, self.model.h, self.model.e + self.model.prefill(self.piece()))
 
     def grant(self, now: float, live: bool, debt: DebtLedger, ahead: float = 0.0, at: int = 0) -> tuple[int, float]:
         """(tokens that may be prefilled now behind `at` cached ones, 0) or (0, time at which to ask again).

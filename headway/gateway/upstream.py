@@ -104,7 +104,7 @@ class Upstream:
         self._misses: dict[bytes, int] = {}
         self._watch: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
-        self._warned = False
+        self._warned: set[str] = set()
 
     # -- small requests ---------------------------------------------------------------------------
 
@@ -265,21 +265,33 @@ class Upstream:
         self.metrics.block.set(block)
 
     def show_model(self) -> None:
-        """Publish the model, and say once when the gap asked for is out of reach."""
+        """Publish the model, and say once when the gap or the share asked for is out of reach."""
         model = self.controller.pacer.model
         if model is None:
             return
         for term in ("a", "e", "b", "c", "h"):
             self.metrics.model.labels(term).set(getattr(model, term))
-        reachable = self.controller.pacer.reachable_gap()
-        if reachable is not None and reachable > self.config.targets.gap and not self._warned and self.engine.block:
-            self._warned = True
-            log.warning(
-                "--gap %g s is below what this engine reaches with pieces of one block (%d tokens): %.3f s",
-                self.config.targets.gap,
-                self.engine.block,
-                reachable,
+        targets, pacer = self.config.targets, self.controller.pacer
+        reachable, floor = pacer.reachable_gap(), pacer.share_floor()
+        if self.engine.block is None or reachable is None or floor is None:
+            return
+        if reachable > targets.gap:
+            self._warn_once(
+                "gap",
+                f"--gap {targets.gap:g} s is below what this engine reaches with pieces of one block"
+                f" ({self.engine.block} tokens): {reachable:.3f} s",
             )
+        if floor > targets.share + 0.08:
+            self._warn_once(
+                "share",
+                f"--share {targets.share:g} is below what pieces of {pacer.piece()} tokens leave to live answers anyway,"
+                f" about {floor:.2f}: a larger --gap allows larger pieces",
+            )
+
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            log.warning(message)
 
     # -- prompts that are not to be paced -----------------------------------------------------------
 
