@@ -5,8 +5,8 @@ Prefill may be granted when the worst-off answer is owed nothing. No duty cycle:
 
 Invariants
 ----------
-1. An answer's solo rate is learned from outputs with no prefill in flight between them; those outside any overlap come
-   first, since the steps after a piece are not quite those of an engine left alone.
+1. An answer's solo rate is learned from outputs with no prefill in flight between them; those outside any overlap count
+   most, since the steps after a piece are not quite those of an engine left alone.
 2. Debt grows only while an overlap is open, and not for an answer that is silent although nothing is being
    prefilled (a tool parser that buffers is not starved). It outlives the overlap until it is paid.
 3. Credit is earned only within an overlap, and is bounded by `credit` seconds of entitlement, so that a quiet stretch
@@ -23,6 +23,10 @@ ENOUGH = 6
 """Outputs after which an answer's own rate is believed."""
 MEMORY = 64
 """Outputs over which a rate is averaged, by exponential decay: the engine's speed drifts."""
+PRIOR = 24
+"""Outputs that the usual rate of answers stands for, beside an answer's own."""
+SETTLED = 48
+"""Outputs outside overlaps after which an answer's own rate needs no other."""
 SILENT = 4.0
 """An answer whose last output is older than this many of its own solo gaps, nothing being prefilled, is silent."""
 
@@ -77,7 +81,7 @@ class DebtLedger:
         self.told: float | None = None
         """Solo rate of every answer, tokens a second, where the caller measures it: none is learned then."""
         self._usual: dict[int, float] = {}
-        """Solo rate of an answer, latest known, by how many decode beside each other."""
+        """Usual solo rate of an answer, by how many decode beside each other."""
         self._open = False
         self._prefills = 0
         self._quiet_since = float("-inf")
@@ -124,8 +128,10 @@ class DebtLedger:
         if not solo or self.told is not None or self._is_pause(victim, gap / tokens):
             return None
         (victim.idle if self._open else victim.clean).add(tokens, gap)
-        if (clean := victim.clean.value) is not None and not self._open:
-            self._usual[len(self.victims)] = clean
+        clean, beside = victim.clean.value, len(self.victims)
+        if not self._open and clean is not None and victim.clean.outputs >= PRIOR:
+            before = self._usual.get(beside, clean)
+            self._usual[beside] = before + (clean - before) / MEMORY
         return gap / tokens
 
     def leave(self, id: str) -> None:
@@ -134,11 +140,19 @@ class DebtLedger:
     # -- what is asked ----------------------------------------------------------------------------
 
     def rate(self, victim: Victim) -> float | None:
-        """Solo rate, tokens a second: the answer's own, else the latest known for as many answers, else what it shows between
-        prefills."""
+        """Solo rate, tokens a second. What the answer showed outside overlaps counts, with the usual rate of as many answers for
+        as long as that is little; and what it shows between prefills, the less the more is known from outside."""
         if self.told is not None:
             return self.told
-        return victim.clean.value or self._usual.get(len(self.victims)) or victim.idle.value
+        usual, clean, idle = self._usual.get(len(self.victims)), victim.clean.value, victim.idle.value
+        seen = victim.clean.outputs
+        if clean is not None and usual is not None:
+            clean = (seen * clean + PRIOR * usual) / (seen + PRIOR)
+        outside = clean or usual
+        if outside is None or idle is None or seen >= SETTLED:
+            return outside or idle
+        weight = max(0.5, seen / SETTLED)
+        return weight * outside + (1.0 - weight) * idle
 
     def clear_at(self, now: float, ahead: float = 0.0) -> float:
         """Earliest time (seconds, >= now) at which the worst-off answer is owed nothing, if all decode at their solo
