@@ -3,8 +3,8 @@
 A step with p prefill tokens beside decodes takes `t = a + e + b*p` seconds: `a` the decode-only step, `b`
 seconds a prefill token, `e` the fixed extra of a mixed step. A victim that keeps the share f of its solo
 rate delays a prefill of W seconds to `T = W / (1 - f)`; no schedule on one GPU does better, except by less
-work or other hardware. Linear in the chunk with residuals under 1 ms on a 5090; measured policies sit on
-the frontier within a few percent (docs/results).
+work or other hardware. Linear in the chunk with residuals under 1 ms on a 5090; what measured policies
+cost beyond the frontier is in docs/results.
 """
 
 from __future__ import annotations

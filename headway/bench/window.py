@@ -1,7 +1,8 @@
 """The overlap window and what a victim's stream looks like inside it. Pure arithmetic on times; seconds and
 tokens.
 
-The window runs from the intruder's submission to its first token, cut at the victim's end. A gap is the
+The window opens when the intruder is submitted and closes with its first token, or with the victim if that ends
+before. A gap is the
 time between two successive output events of one stream; it is in the window when the two overlap, so that
 the gap which a chunk leaves open when the window closes is counted whole.
 """

@@ -1,4 +1,4 @@
-"""One engine's controller: the same in the gateway, in the simulator and in the scheduler class.
+"""The controller of one engine, driven by the gateway and by the simulator alike.
 
 Events with a time go in (`arrive`, `measured`, `prefilled`, `first_output`, `output`, `leave`); `decide(now)` gives what may
 happen now, and `wake(now)` when to ask again if nothing else happens.
@@ -6,8 +6,8 @@ happen now, and `wake(now)` when to ask again if nothing else happens.
 Invariants
 ----------
 1. Every request that arrived leaves exactly once, by `leave`, from any phase; an `Expire` is followed by its `leave`.
-2. Time from arrival to the first grant is at most `targets.wait` (if `decide` is called when `wake` says), policy `serialize`
-   excepted, whose requests expire at that bound.
+2. A request that is ready has its first grant at most `targets.wait` after it arrived (if `decide` is called when `wake`
+   says), policy `serialize` excepted, whose requests expire at that bound.
 3. Uncached tokens in flight are at most one piece, tiny requests and overdue ones apart.
 4. With no answer live nothing waits for a share.
 5. Counts come from `entries` alone: there is no second place in which they are kept.
@@ -130,10 +130,15 @@ class Controller:
         entry.uncached = max(1, uncached)
         self._queue.add(entry)
 
+    def forget(self) -> None:
+        """The engine may be another one: what was learned of its speed and its blocks no longer holds."""
+        self.learner = StepLearner()
+        self.pacer = Pacer(self.targets)
+
     def refit(self) -> None:
         self.pacer.model = self.learner.model()
 
-    def first_output(self, now: float, id: str, tokens: int = 1) -> None:
+    def first_output(self, now: float, id: str) -> None:
         """The first output of a streamed answer: its prefill is over, it is a live decode."""
         entry = self.entries[id]
         kept_waiting = self._kept_waiting(now, entry)
@@ -170,6 +175,8 @@ class Controller:
         for entry in self.entries.values():
             if entry.whole_by is not None and entry.whole_by <= now:
                 self._prefill_over(now, entry)
+                if not self._contended():
+                    self.debt.close(now)
         if not len(self._queue):
             self._retry_at = INFINITY
             return []
@@ -292,8 +299,8 @@ class Controller:
         """When the share yields to this request: `wait` bounds its first grant, `stretch` the rest."""
         if entry.first_grant is None:
             return entry.arrived + self.targets.wait
-        bound = entry.alone * (1.0 + self.targets.stretch)
-        return entry.arrived + max(self.targets.wait, bound)
+        # From the first grant on: what a request waited before, in a queue or under `hold`, must not make the rest of it overdue.
+        return entry.first_grant + max(self.targets.wait, entry.alone * self.targets.stretch)
 
     def _prefill_over(self, now: float, entry: Entry) -> None:
         entry.phase = Phase.DECODE

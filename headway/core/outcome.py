@@ -1,4 +1,4 @@
-"""How a request ended: one enum that is metric label, response reason and log field at once."""
+"""How a request ended. The same word stands in the metrics, in an error's header and in the log."""
 
 from __future__ import annotations
 

@@ -66,6 +66,7 @@ class Queue:
             self._shorts_lead = 0
 
     def granted(self, entry: Entry, tokens: int) -> None:
+        (self.long if entry.big else self.short).served(entry)
         if len(self.long):
             self._shorts_lead = max(0, self._shorts_lead + (-tokens if entry.big else tokens))
 

@@ -106,9 +106,9 @@ class Permit:
             raise Expired
         return decision
 
-    def measured(self, uncached: int, cached: int) -> None:
+    def measured(self, uncached: int, cached: int, paceable: bool = True) -> None:
         """See Controller.measured."""
-        self._desk.controller.measured(self._desk.now, self.work.id, uncached, True, cached)
+        self._desk.controller.measured(self._desk.now, self.work.id, uncached, paceable, cached)
         self._desk.turn()
 
     def release(self) -> None:
@@ -127,7 +127,7 @@ class Permit:
         if self.work.id in desk.controller.debt.victims:
             desk.controller.output(desk.now, self.work.id, tokens)
         else:
-            desk.controller.first_output(desk.now, self.work.id, tokens)
+            desk.controller.first_output(desk.now, self.work.id)
             desk.turn()
 
     @property

@@ -42,6 +42,7 @@ CHECKED = 3
 
 class _Tokens(msgspec.Struct):
     tokens: list[TokenId]
+    max_model_len: int | None = None
 
 
 _tokens = msgspec.json.Decoder(_Tokens)
@@ -101,6 +102,7 @@ class Pacing:
             return
         ids = self.ids[: end * self.block + 1]
         upstream, grants = self.upstream, self.permit.grants
+        shared = upstream.controller.in_flight > self.permit.entry.in_flight
         counted = not upstream.engine.reports and self.sent < CHECKED
         before = await upstream.scrape() if counted else None
         started = time.monotonic()
@@ -114,7 +116,8 @@ class Pacing:
             raise self._gave_up(Unpaced.PIECE_FAILED, str(error)) from None
         seconds = time.monotonic() - started
         if reply.status != 200:
-            raise self._gave_up(Unpaced.PIECE_FAILED, f"HTTP {reply.status}: {reply.body[:200]!r}")
+            log.debug("a piece was answered: %r", reply.body[:500])
+            raise self._gave_up(Unpaced.PIECE_FAILED, f"HTTP {reply.status}")
         hit = upstream.cached_tokens(reply)
         if hit is not None:
             upstream.engine.reports = True
@@ -138,7 +141,9 @@ class Pacing:
         self.done = end
         upstream.blocks.confirm(self.keys, end)
         # A piece that computed more than was granted says nothing about how long a piece of that size takes.
-        self.permit.prefilled(self.uncached, None if fell_short else seconds)
+        # Nor does one beside which anything else was prefilled.
+        alone = self.permit.grants == grants and not shared
+        self.permit.prefilled(self.uncached, seconds if alone and not fell_short else None)
         upstream.show_model()
 
     def _gave_up(self, reason: Unpaced, detail: str) -> GaveUp:
@@ -169,11 +174,15 @@ async def render(upstream: Upstream, ask: Ask, headers: Headers) -> list[int]:
     except TimeoutError:
         raise GaveUp(Unpaced.RENDER, f"no answer of /tokenize within {limit:g} s") from None
     if reply.status != 200:
-        raise GaveUp(Unpaced.RENDER, f"/tokenize answers HTTP {reply.status}: {reply.body[:200]!r}")
+        log.debug("/tokenize answered: %r", reply.body[:500])
+        raise GaveUp(Unpaced.RENDER, f"/tokenize answers HTTP {reply.status}")
     try:
-        return _tokens.decode(reply.body).tokens
+        rendered = _tokens.decode(reply.body)
     except msgspec.DecodeError as error:
         raise GaveUp(Unpaced.RENDER, f"/tokenize: {error}") from None
+    if rendered.max_model_len is not None and len(rendered.tokens) >= rendered.max_model_len:
+        raise GaveUp(Unpaced.RENDER, f"{len(rendered.tokens)} tokens are more than the model takes ({rendered.max_model_len})")
+    return rendered.tokens
 
 
 async def prepare(upstream: Upstream, permit: Permit, ask: Ask, headers: Headers) -> Pacing:

@@ -34,6 +34,8 @@ log = logging.getLogger("headway.gateway")
 
 RELAYED = frozenset({b"/tokenize", b"/detokenize", b"/health", b"/version"})
 """Relayed beside /v1/*. An engine's administration (/sleep, /reset_prefix_cache, /collective_rpc ...) is not."""
+DECODINGS = 3
+"""Times that a path may be percent-encoded over and over; each is one pass over it."""
 SMALL_BODY = 2048
 """Bytes below which a body is not looked up in the text index: whatever it hits, it is small."""
 
@@ -48,7 +50,7 @@ class Relay:
     async def __call__(self, down: Downstream) -> None:
         """Handle one exchange. See transport.interface.Handler."""
         path = down.request.target.partition(b"?")[0]
-        dialect = dialect_of(path)
+        dialect = dialect_of(path, added=path in self.config.relay)
         if not self.may_relay(path):
             self._answer(down, dialect, 404, "not_found_error", Outcome.REFUSED, f"headway does not relay {printable(path)}")
             return
@@ -57,12 +59,15 @@ class Relay:
             outcome = await self._exchange(down, dialect)
         finally:
             self.metrics.ended(outcome)
+            log.debug("%s %s: %s", down.request.method.decode("latin-1"), printable(path), outcome)
 
     def may_relay(self, path: bytes) -> bool:
         """Whether this path goes on. What a server might normalise into another path does not, however often it decodes."""
         plain = path
-        while (decoded := unquote_to_bytes(plain)) != plain:
-            plain = decoded
+        for _ in range(DECODINGS):
+            plain = unquote_to_bytes(plain)
+        if unquote_to_bytes(plain) != plain:
+            return False
         if any(trick in plain for trick in (b"..", b"//", b"/./", b"\\", b"#", b"?", b";", b"\0")):
             return False
         return path.startswith(b"/v1/") or path in RELAYED or path in self.config.relay
@@ -118,8 +123,10 @@ class Relay:
             decision = await permit.grant()
             if permit.entry.big and self.config.policy in PACING:
                 outcome = Outcome.WHOLE
-                self.metrics.unpaced(Unpaced.MISSED if self.upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT)
-            if decision.waited > 0.001:
+                reason = Unpaced.MISSED if self.upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT
+                self.metrics.unpaced(reason)
+                log.info("%s: %d bytes waited %.1f s and are sent whole: %s", dialect.name, ask.size, decision.waited, reason)
+            elif decision.waited > 0.001:
                 outcome = Outcome.HELD
         relay = ResponseRelay(down, permit, dialect, self.metrics)
         head = RequestHead(down.request.method, self._target(down.request.target), self._request_headers(down.request.headers))
@@ -149,7 +156,10 @@ class Relay:
             log.warning("a prompt of %d bytes is sent whole, not paced: %s", ask.size, error)
             if error.reason is Unpaced.MISSED:
                 self.upstream.texts.deny(keys)
-            permit.release()
+            if self.config.policy == "hold" and permit.entry.first_grant is None:
+                permit.measured(permit.entry.uncached, permit.entry.at, paceable=False)  # holding needs no pieces
+            else:
+                permit.release()
             await permit.grant()
             return Outcome.WHOLE, None
 
@@ -257,7 +267,7 @@ def client_of(down: Downstream) -> str:
         value = down.request.get(name)
         if value:
             return str(hash(value))
-    return down.peer
+    return down.peer.rpartition(":")[0]
 
 
 def shape_of(ask: Ask) -> bytes:

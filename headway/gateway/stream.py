@@ -18,6 +18,8 @@ from headway.gateway.metrics import Metrics
 from headway.gateway.transport.framing import mirrored
 from headway.gateway.transport.interface import Call, Downstream, LostReason, ResponseHead, UpstreamLost
 
+STREAMS = (b"text/event-stream", b"application/x-ndjson", b"application/stream+json")
+"""Content types of answers that come as they are made: an event ends with an empty line, or is a line."""
 TAIL = 160
 """Bytes kept from one chunk to the next, so that an event cut in two is still recognised."""
 _CACHED = re.compile(rb'"(?:cached_tokens|cache_read_input_tokens)"\s*:\s*(\d+)')
@@ -40,6 +42,7 @@ class ResponseRelay:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._events = False
+        self._end = b"\n\n"
         self._live = False
         self._readable = False
         self._tail = b""
@@ -57,7 +60,8 @@ class ResponseRelay:
     def head(self, head: ResponseHead) -> None:
         self.status = head.status
         kind = (head.get(b"content-type") or b"").lower()
-        self._events = kind.startswith(b"text/event-stream")
+        self._events = kind.startswith(STREAMS)
+        self._end = b"\n" if not kind.startswith(b"text/event-stream") else b"\n\n"
         self._readable = (head.get(b"content-encoding") or b"identity").lower() == b"identity"
         self._permit.work.streams = self._events
         try:
@@ -110,7 +114,7 @@ class ResponseRelay:
         self._prefill_ran = self._permit.prefilling
 
     def _output(self, data: bytes) -> None:
-        count = data.count(b"\n\n") or data.count(b"\r\n\r\n")
+        count = data.count(self._end) or data.count(b"\r\n\r\n")
         if not count and self._readable:
             return
         now = self._loop.time()

@@ -2,8 +2,8 @@
 
 Invariants
 ----------
-1. Learning never makes a request wait: a probe runs only while the engine reports nothing running and nothing waiting, and is
-   dropped the moment a request arrives.
+1. Learning never makes a request wait. A probe starts on an idle engine only, ends when a request comes through here, and
+   ends when the engine turns out to have other work.
 2. What is not known is not assumed: `block` stays None until a hit or /metrics gave it, and nothing is paced without it.
 """
 
@@ -39,6 +39,8 @@ SHAPES = 256
 MISSES = 2
 """Paced requests in a row that did not find their pieces, after which prompts of that shape are not paced: one may have been
 an eviction."""
+UNPACED_S = 60.0
+"""Seconds after which such a shape is tried again: a full cache empties."""
 
 
 class _Details(msgspec.Struct):
@@ -101,7 +103,7 @@ class Upstream:
         self.texts = TextIndex()
         self.estimator = TokenEstimator()
         self.rendering = asyncio.Semaphore(2)
-        self._misses: dict[bytes, int] = {}
+        self._misses: dict[bytes, tuple[int, float]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._warned: set[str] = set()
@@ -170,7 +172,11 @@ class Upstream:
     async def _look(self) -> None:
         """Look at /metrics again and again; probe once, when the engine is idle."""
         while True:
-            latest = await self.scrape()
+            try:
+                latest = await self.scrape()
+            except ValueError as error:
+                log.warning("/metrics of %s cannot be read: %s", self.config.upstream.url, error)
+                latest = None
             if latest is not None:
                 self._learn_metrics(latest)
                 idle = latest.idle and not any(entry.work.prefills for entry in self.controller.entries.values())
@@ -192,16 +198,20 @@ class Upstream:
         self.metrics.foreign.set(max(0, foreign) if self._probing is None else 0)
 
     async def _run_probe(self) -> None:
-        models = await self._model_ids()
-        if not models:
-            return
         latest = self.engine.latest
         seed = int.from_bytes(os.urandom(4), "little")
         run = probe(seed, latest.block_size, latest.prefix_caching) if latest is not None else probe(seed, None)
         try:
-            question = next(run)
-            while True:
+            models = await self._model_ids()
+            if not models:
+                return  # not up yet, or it asks for a key: the next look tries again
+            question, busy = next(run), 0
+            while busy < 2:
                 question = run.send(await self._ask(models[0], question))
+                # Traffic that does not come through here is not disturbed either. Once may be the probe's own last request.
+                latest = await self.scrape()
+                busy = busy + 1 if latest is not None and not latest.idle else 0
+            log.info("the probe stops: the engine has other work; it will be tried again")
         except StopIteration as stop:
             self._learn_probe(stop.value)
         except (UpstreamLost, TimeoutError, ProbeRefused) as error:
@@ -301,12 +311,14 @@ class Upstream:
 
     def missed(self, shape: bytes) -> None:
         """A paced request of this shape did not find them."""
-        self._misses[shape] = self._misses.get(shape, 0) + 1
+        count, _ = self._misses.pop(shape, (0, 0.0))
+        self._misses[shape] = (count + 1, self.desk.now)
         while len(self._misses) > SHAPES:
             del self._misses[next(iter(self._misses))]
 
     def is_unpaceable(self, shape: bytes) -> bool:
-        return self._misses.get(shape, 0) >= MISSES
+        count, at = self._misses.get(shape, (0, 0.0))
+        return count >= MISSES and self.desk.now < at + UNPACED_S
 
     # -- bookkeeping --------------------------------------------------------------------------------
 
@@ -334,6 +346,8 @@ class Upstream:
         self._misses.clear()
         engine.block = engine.caching = engine.reports = engine.latest = None
         engine.block_confirmed = engine.probed = engine.gone = False
+        self.controller.forget()
+        self._warned.clear()
 
     def _set_up(self, up: bool) -> None:
         if up is not self.engine.up:

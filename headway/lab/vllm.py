@@ -1,7 +1,7 @@
 """A real vLLM on this CPU, on the loopback address, for as long as a context lives.
 
-Cores. The engine and its worker spin; on two cores they can starve vLLM's own HTTP front end, so that a
-whole stream arrives in one burst at its end and looks like starvation. So the engine and its worker are put
+Cores. The engine and its worker never sleep; with only two cores vLLM's HTTP front end may not get its turn until an
+answer is complete, which then comes all at once and looks like starvation. So the engine and its worker are put
 on core 0, the front end on core 1, and whoever measures stays on core 1 as well (`off_core_0`).
 """
 

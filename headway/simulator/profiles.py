@@ -50,8 +50,8 @@ H200 = Profile(
     # 100,000 tokens: their cost a token differs by some 20 µs over 36,000 tokens of mean position. e and b
     # are then chosen for the two gaps and two TTFTs together. Given back: 743 and 183 ms, 2.77 and 3.26 s.
     # Four figures do not pin e, b and the front end down: e is good to about 10 ms.
-    # Front end: a piece of about 14,000 ids took 70 to 100 ms longer than its chunk; waiting for the step
-    # under way and the extra one-token step explain some 25 ms of that.
+    # Front end: a piece of about 14,000 ids was seen to last 70 to 100 ms beyond its prefill, of which
+    # the step it finds running and its own second step make some 25 ms.
     engine=EngineSettings(
         version="0.25.1",
         layout=CacheLayout(blocks=1200, block_size=1568, state_groups=3, max_model_len=262144),

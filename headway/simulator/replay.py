@@ -163,7 +163,7 @@ class Replay:
         if self.controller.entries[id].phase is Phase.DECODE:
             self.controller.output(self.now, id, output.tokens)
         else:
-            self.controller.first_output(self.now, id, output.tokens)
+            self.controller.first_output(self.now, id)
             self._turn()
         if output.finish_reason is not None:
             self._end(id, self.stories[id].outcome or Outcome.PASSED)

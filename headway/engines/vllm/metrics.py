@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import isfinite
 
 _LINE = re.compile(r"^(vllm:[a-z0-9_:]+)(?:\{(.*)\})?\s+([0-9.eE+\-]+|NaN|\+Inf)", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -34,7 +35,9 @@ def parse(text: str) -> EngineMetrics | None:
         if short == "cache_config_info":
             labels = dict(_LABEL.findall(label_text))
         elif short in ("num_requests_running", "num_requests_waiting", "prefix_cache_hits", "prefix_cache_queries"):
-            sums[short] = sums.get(short, 0.0) + float(value)
+            number = float(value)
+            if isfinite(number):
+                sums[short] = sums.get(short, 0.0) + number
     if "num_requests_running" not in sums:
         return None
     size = labels.get("block_size", "")

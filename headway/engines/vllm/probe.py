@@ -60,7 +60,7 @@ def probe(seed: int, hint: int | None, caching: bool | None = None) -> Probe:
     """`seed` makes the prompts of this run differ from those of an earlier one. `hint`: block size that /metrics names.
     `caching`: whether /metrics says that there is a prefix cache."""
     found = Found(caching=caching)
-    # The first of each shape pays for warm-up (allocation, kernels); it is asked and not counted.
+    # The first of all pays for warm-up (allocation, kernels); it is asked and not counted.
     yield Question(fresh(seed, 64))
     if caching is False:
         yield from _sizes(found, seed, UNCACHED)  # nothing to find but how long a prefill takes

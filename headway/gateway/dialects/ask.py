@@ -48,7 +48,7 @@ Reader = Callable[[bytes], Ask]
 
 
 class _Common(msgspec.Struct):
-    model: str = ""
+    model: str | None = ""
     stream: bool | None = False
     cache_salt: str | None = None
     priority: int | None = None
@@ -65,6 +65,7 @@ class ChatBody(_Common):
     tool_choice: msgspec.Raw = NONE
     reasoning_effort: msgspec.Raw = NONE
     documents: msgspec.Raw = NONE
+    truncate_prompt_tokens: msgspec.Raw = NONE
     prompt_logprobs: msgspec.Raw = NONE
 
 
@@ -79,7 +80,7 @@ class CompletionBody(_Common):
 class OtherBody(msgspec.Struct):
     """/v1/messages and /v1/responses: counted, protected and held, not paced."""
 
-    model: str = ""
+    model: str | None = ""
     stream: bool | None = False
     messages: msgspec.Raw = NONE
     input: msgspec.Raw = NONE
@@ -103,7 +104,7 @@ RENDERED = (
     "add_special_tokens",
 )
 """Fields of a chat request that /tokenize takes under the same name."""
-UNRENDERED = ("tool_choice", "reasoning_effort", "documents")
+UNRENDERED = ("tool_choice", "reasoning_effort", "documents", "truncate_prompt_tokens")
 """Fields that may change the rendering and that /tokenize lacks."""
 MEDIA = (b'"image_url"', b'"input_audio"', b'"video_url"', b'"audio_url"', b'"image_embeds"', b'"file"')
 """Content types whose tokens are not in the text. Inside a JSON string the quotes are escaped, so text cannot match."""
@@ -112,22 +113,24 @@ MEDIA = (b'"image_url"', b'"input_audio"', b'"video_url"', b'"audio_url"', b'"im
 def read_chat(body: bytes) -> Ask:
     try:
         chat = _chat.decode(body)
+    except msgspec.ValidationError:
+        return Ask(size=len(body))  # an engine may be laxer about types: it counts as what it weighs, and is not paced
     except (msgspec.DecodeError, RecursionError):
         return Ask()
     messages = bytes(chat.messages)
     pieces = _given(chat.prompt_logprobs) is None and not any(mark in messages for mark in MEDIA)
     render = None
     if pieces and messages[:1] == b"[":
-        render = {"model": chat.model}
+        render = {"model": chat.model} if chat.model is not None else {}
         render |= {name: getattr(chat, name) for name in RENDERED if _given(getattr(chat, name)) is not None}
     return Ask(
         size=len(messages) + len(bytes(chat.tools)),
         text=messages.rstrip(b"] \n\r\t"),
         seed=b"\0".join(
-            [chat.model.encode(), (chat.cache_salt or "").encode(), bytes(chat.tools), bytes(chat.chat_template_kwargs)]
+            [(chat.model or "").encode(), (chat.cache_salt or "").encode(), bytes(chat.tools), bytes(chat.chat_template_kwargs)]
         ),
         stream=bool(chat.stream),
-        model=chat.model,
+        model=chat.model or "",
         render=render,
         piece=_shared(chat),
         unrendered=frozenset(name for name in UNRENDERED if _given(getattr(chat, name)) is not None),
@@ -137,15 +140,17 @@ def read_chat(body: bytes) -> Ask:
 def read_completion(body: bytes) -> Ask:
     try:
         completion = _completion.decode(body)
+    except msgspec.ValidationError:
+        return Ask(size=len(body))  # an engine may be laxer about types: it counts as what it weighs, and is not paced
     except (msgspec.DecodeError, RecursionError):
         return Ask()
     prompt = bytes(completion.prompt)
     ask = Ask(
         size=len(prompt),
         text=prompt.rstrip(b']" \n\r\t'),
-        seed=b"\0".join([completion.model.encode(), (completion.cache_salt or "").encode()]),
+        seed=b"\0".join([(completion.model or "").encode(), (completion.cache_salt or "").encode()]),
         stream=bool(completion.stream),
-        model=completion.model,
+        model=completion.model or "",
         piece=_shared(completion),
     )
     whole = _given(completion.prompt_logprobs) or _given(completion.prompt_embeds) or completion.echo
@@ -155,7 +160,7 @@ def read_completion(body: bytes) -> Ask:
         except msgspec.DecodeError:
             return ask  # a batch of prompts, or what the engine will refuse: counted, not paced
     if not whole and prompt[:1] in (b"[", b'"'):
-        ask.render = {"model": completion.model, "prompt": completion.prompt}
+        ask.render = {**({} if completion.model is None else {"model": completion.model}), "prompt": completion.prompt}
         if _given(completion.add_special_tokens) is not None:
             ask.render["add_special_tokens"] = completion.add_special_tokens
     return ask
@@ -164,6 +169,8 @@ def read_completion(body: bytes) -> Ask:
 def read_other(body: bytes) -> Ask:
     try:
         other = _other.decode(body)
+    except msgspec.ValidationError:
+        return Ask(size=len(body))  # an engine may be laxer about types: it counts as what it weighs, and is not paced
     except (msgspec.DecodeError, RecursionError):
         return Ask()
     # What comes first in the prompt comes first here, so that a later turn begins with an earlier one.
@@ -172,9 +179,9 @@ def read_other(body: bytes) -> Ask:
     return Ask(
         size=len(head) + len(text),
         text=text.rstrip(b']" \n\r\t'),
-        seed=other.model.encode() + b"\0" + head,
+        seed=(other.model or "").encode() + b"\0" + head,
         stream=bool(other.stream),
-        model=other.model,
+        model=other.model or "",
     )
 
 
@@ -188,7 +195,7 @@ def _given(raw: msgspec.Raw) -> bytes | None:
 
 
 def _shared(body: _Common) -> dict[str, Any]:
-    fields: dict[str, Any] = {"model": body.model}
+    fields: dict[str, Any] = {} if body.model is None else {"model": body.model}
     if body.cache_salt is not None:
         fields["cache_salt"] = body.cache_salt
     if body.priority is not None:

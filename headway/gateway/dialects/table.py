@@ -50,11 +50,12 @@ DIALECTS: dict[bytes, Dialect] = {
 OTHER = Dialect("other", read_nothing, None, openai_error, paced=False, held=False)
 """Any other relayed path. A streamed answer there is protected all the same."""
 OTHER_V1 = Dialect("v1", read_nothing, None, openai_error, paced=False, held=True)
-"""Any other path below /v1/: a big body is taken for a prompt."""
+"""Any other path below /v1/, or one that --relay adds: a big body is taken for a prompt."""
 
 
-def dialect_of(path: bytes) -> Dialect:
+def dialect_of(path: bytes, added: bool = False) -> Dialect:
+    """`added`: the path is one that --relay names."""
     known = DIALECTS.get(path)
     if known is not None:
         return known
-    return OTHER_V1 if path.startswith(b"/v1/") else OTHER
+    return OTHER_V1 if added or path.startswith(b"/v1/") else OTHER

@@ -1,10 +1,10 @@
-"""The bounds of the first slice, judged on runs that are made up."""
+"""The bounds of the overlap suite, judged on runs that are made up."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from headway.lab.first_slice_report import Bound, bounds, report
+from headway.lab.cpu_overlap_report import Bound, bounds, report
 
 
 def run(arm: str, rep: int = 0, part: str = "overlap", **figures: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the first slice's runs say: medians, spread, and each bound with its figure and whether it holds."""
+"""What the overlap suite's runs say: medians, spread, and each bound with its figure and whether it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first measurement of the whole: victim and intruder on a real vLLM on this CPU, through the real gateway.
+"""Victim and intruder on a real vLLM on this CPU, through the real gateway.
 
 Parts. `overlap`: the intruder arrives while the victim streams. `order`: the intruder is sent 0 to 50 ms before the
 victim. `tools`: the intruder is a conversation of 20 messages with tools. `nodetails`: `overlap` on an engine that
@@ -194,10 +194,10 @@ async def turn_rep(b: Bench, part: str, rep: int) -> None:
         b.say(f"  {part} {rep + 1}/{b.plan.reps} {arm}: turn 1 {one:.2f} s, turn 2 {two:.3f} s ({cached} cached)")
 
 
-async def first_slice(plan: Plan, say: Say, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+async def cpu_overlap(plan: Plan, say: Say, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Run the parts. `keep` gets the document after each repetition, so that an interruption loses one at most."""
     document: dict[str, Any] = {
-        "schema": "headway.first-slice/1",
+        "schema": "headway.cpu-overlap/1",
         "engine": {"kind": "vllm", "version": None, "model": plan.model.name, "arguments": list(ENGINE_ARGUMENTS)},
         "intruder_tokens": plan.intruder_tokens, "victim_tokens": VICTIM_PROMPT, "gap_s": GAP_S, "shares": list(SHARES),
         "reps": plan.reps, "seed": plan.seed, "runs": [],

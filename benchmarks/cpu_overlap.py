@@ -1,6 +1,6 @@
-"""Measure the first slice on a real vLLM on this CPU and write docs/results/first-slice.{json,md}.
+"""Measure the overlap suite on a real vLLM on this CPU and write docs/results/cpu-overlap.{json,md}.
 
-    python benchmarks/first_slice.py [--reps 5] [--only overlap --only turn2] [--out docs/results]
+    python benchmarks/cpu_overlap.py [--reps 5] [--only overlap --only turn2] [--out docs/results]
 
 Some 15 minutes at five repetitions. Exit code 1 when a bound does not hold. Leave the machine alone meanwhile.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError, UsageError
-from headway.lab.first_slice import PARTS, Plan, first_slice
-from headway.lab.first_slice_report import bounds, report
+from headway.lab.cpu_overlap import PARTS, Plan, cpu_overlap
+from headway.lab.cpu_overlap_report import bounds, report
 from headway.lab.install import install, to_stderr
 from headway.lab.model import model
 from headway.lab.process import run
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--reps", type=int, default=5)
     parser.add_argument("--only", action="append", choices=PARTS, help="a part; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--name", default="first-slice", help="of the two files")
+    parser.add_argument("--name", default="cpu-overlap", help="of the two files")
     parser.add_argument("--intruder-tokens", type=int, default=14000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, help="vLLM's log")
@@ -47,7 +47,7 @@ def main() -> int:
         (args.out / f"{args.name}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
         (args.out / f"{args.name}.md").write_text(report(document))
 
-    document = run(first_slice(plan, to_stderr, keep))
+    document = run(cpu_overlap(plan, to_stderr, keep))
     print(report(document))
     return 0 if all(bound.holds for bound in bounds(document)) else 1
 
@@ -64,5 +64,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except HeadwayError as error:
-        print(f"first_slice: {error}", file=sys.stderr)
+        print(f"cpu_overlap: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
