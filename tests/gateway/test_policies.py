@@ -252,3 +252,43 @@ def test_whole_answers_are_not_live_decodes() -> None:
             assert (await whole).status == 200
 
     run(main())
+
+
+def test_hold_needs_no_prefix_cache() -> None:
+    async def main() -> None:
+        async with rig("hold", wait=20) as r:
+            r.gateway.upstream.engine.caching = False
+            intruder = asyncio.ensure_future(r.intrude())
+            await asyncio.sleep(0.8)
+            assert now(r.gateway)["queued"] == 1 and not intruder.done()
+            r.stream.cancel()
+            await asyncio.wait_for(intruder, 8)
+            assert metric(r.gateway, 'headway_unpaced_total{reason="no_cache"}') == 1
+
+    run(main())
+
+
+def test_a_big_body_on_a_path_that_relay_adds_is_held() -> None:
+    async def main() -> None:
+        async with rig("pace", wait=20, relay=(b"/generate",)) as r:
+            sending = asyncio.ensure_future(post(r.gateway.front.port, "/generate", {"prompt": text(PROMPT, "x")}))
+            await until(lambda: now(r.gateway)["queued"] == 1, what="a held body")
+            await asyncio.sleep(0.3)
+            assert not sending.done()
+            r.stream.cancel()
+            assert (await asyncio.wait_for(sending, 8)).status == 404  # this engine has no such path
+
+    run(main())
+
+
+@pytest.mark.parametrize("lax", [{"model": None}, {"stream": "true"}, {"priority": 0.5}])
+def test_a_body_of_lax_types_counts_as_what_it_weighs(lax: dict[str, object]) -> None:
+    async def main() -> None:
+        async with rig("pace", wait=20) as r:
+            body = {**chat(text(PROMPT, "lax"), max_tokens=2), **lax}
+            sending = asyncio.ensure_future(post(r.gateway.front.port, "/v1/chat/completions", body))
+            await until(lambda: now(r.gateway)["queued"] + now(r.gateway)["pieces"] > 0, what="a big body that waits")
+            r.stream.cancel()
+            await asyncio.wait_for(sending, 8)
+
+    run(main())
