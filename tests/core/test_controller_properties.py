@@ -54,6 +54,7 @@ class Traffic(RuleBasedStateMachine):
                 assert self.policy == "serialize"
                 self.expired.add(id)
                 del self.waiting[id]
+                self.forget_order(id)
                 continue
             first = id not in self.granted
             self.granted.setdefault(id, self.now)
@@ -65,9 +66,14 @@ class Traffic(RuleBasedStateMachine):
                 assert isinstance(decision, Go)
                 self.prefilling.add(id)
             work = self.waiting.pop(id)
-            if first and self.policy in ("serialize", "passthrough"):
+            if first:
                 line = self.order[work.client, self.controller.entries[id].big]
                 assert line[0] == id, "out of order"
+                line.remove(id)
+
+    def forget_order(self, id: str) -> None:
+        for line in self.order.values():
+            if id in line:
                 line.remove(id)
 
     def advance(self, seconds: float) -> None:
@@ -100,8 +106,7 @@ class Traffic(RuleBasedStateMachine):
             assert len(self.waiting) >= 30
             return
         self.waiting[id], self.arrived[id], self.left[id] = work, self.now, uncached
-        if self.policy in ("serialize", "passthrough"):
-            self.order.setdefault((client, entry.big), []).append(id)
+        self.order.setdefault((client, entry.big), []).append(id)
         if not entry.ready:
             assert self.policy in PACING and paceable
             self.controller.measured(self.now, id, uncached, paceable=True)
@@ -145,9 +150,7 @@ class Traffic(RuleBasedStateMachine):
     def leave(self, data: st.DataObject) -> None:
         """Finished, or its client left: at whatever point it stands."""
         id = data.draw(st.sampled_from(sorted(self.controller.entries)))
-        for line in self.order.values():
-            if id in line:
-                line.remove(id)
+        self.forget_order(id)
         for place in (self.waiting, self.pieces):
             place.pop(id, None)
         for place in (self.prefilling, self.decoding, self.expired):
