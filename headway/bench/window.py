@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.bench.client import Event, Stream
+from headway.core import steps
 from headway.errors import CheckFailed
 
 BURST_S = 0.001
@@ -97,22 +98,12 @@ def rate(events: Sequence[Event]) -> float | None:
 
 
 def median(values: Sequence[float]) -> float | None:
-    if not values:
-        return None
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return quantile(values, 0.5)
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:
-    """Linear between order statistics."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = q * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    """Linear between order statistics; None of nothing."""
+    return steps.quantile(list(values), q) if values else None
 
 
 def stall_threshold(solo_gap_median: float) -> float:

@@ -72,8 +72,6 @@ class Pacing:
     block: int
     done: int = 0
     """Blocks known to be cached."""
-    start: int = 0
-    """Blocks that were cached before the first piece, by the index."""
     sent: int = 0
 
     @property
@@ -196,6 +194,6 @@ async def prepare(upstream: Upstream, permit: Permit, ask: Ask, headers: Headers
     keys = block_keys(ask.block_seed, ids, block)
     pacing = Pacing(upstream, permit, ask, headers, ids, keys, block)
     # The last block is left to a piece even where all is cached, unless all is: hits end before the last token.
-    pacing.start = pacing.done = min(upstream.blocks.cached(keys), pacing.last)
+    pacing.done = min(upstream.blocks.cached(keys), pacing.last)
     permit.measured(pacing.uncached, pacing.done * block)
     return pacing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -45,6 +45,7 @@ class Ask:
 
 
 Reader = Callable[[bytes], Ask]
+Body = TypeVar("Body")
 
 
 class _Common(msgspec.Struct):
@@ -89,9 +90,6 @@ class OtherBody(msgspec.Struct):
     tools: msgspec.Raw = NONE
 
 
-_chat = msgspec.json.Decoder(ChatBody)
-_completion = msgspec.json.Decoder(CompletionBody)
-_other = msgspec.json.Decoder(OtherBody)
 _ids = msgspec.json.Decoder(list[TokenId])
 
 RENDERED = (
@@ -110,13 +108,7 @@ MEDIA = (b'"image_url"', b'"input_audio"', b'"video_url"', b'"audio_url"', b'"im
 """Content types whose tokens are not in the text. Inside a JSON string the quotes are escaped, so text cannot match."""
 
 
-def read_chat(body: bytes) -> Ask:
-    try:
-        chat = _chat.decode(body)
-    except msgspec.ValidationError:
-        return Ask(size=len(body))  # an engine may be laxer about types: it counts as what it weighs, and is not paced
-    except (msgspec.DecodeError, RecursionError):
-        return Ask()
+def _ask_of_chat(chat: ChatBody) -> Ask:
     messages = bytes(chat.messages)
     pieces = _given(chat.prompt_logprobs) is None and not any(mark in messages for mark in MEDIA)
     render = None
@@ -137,13 +129,7 @@ def read_chat(body: bytes) -> Ask:
     )
 
 
-def read_completion(body: bytes) -> Ask:
-    try:
-        completion = _completion.decode(body)
-    except msgspec.ValidationError:
-        return Ask(size=len(body))  # an engine may be laxer about types: it counts as what it weighs, and is not paced
-    except (msgspec.DecodeError, RecursionError):
-        return Ask()
+def _ask_of_completion(completion: CompletionBody) -> Ask:
     prompt = bytes(completion.prompt)
     ask = Ask(
         size=len(prompt),
@@ -166,13 +152,7 @@ def read_completion(body: bytes) -> Ask:
     return ask
 
 
-def read_other(body: bytes) -> Ask:
-    try:
-        other = _other.decode(body)
-    except msgspec.ValidationError:
-        return Ask(size=len(body))  # an engine may be laxer about types: it counts as what it weighs, and is not paced
-    except (msgspec.DecodeError, RecursionError):
-        return Ask()
+def _ask_of_other(other: OtherBody) -> Ask:
     # What comes first in the prompt comes first here, so that a later turn begins with an earlier one.
     head = b"".join(bytes(part) for part in (other.system, other.instructions, other.tools))
     text = bytes(other.messages) if _given(other.messages) is not None else bytes(other.input)
@@ -185,8 +165,28 @@ def read_other(body: bytes) -> Ask:
     )
 
 
+def _reader(kind: type[Body], ask_of: Callable[[Body], Ask]) -> Reader:
+    decoder = msgspec.json.Decoder(kind)
+
+    def read(body: bytes) -> Ask:
+        try:
+            decoded = decoder.decode(body)
+        except msgspec.ValidationError:
+            return Ask(size=len(body))  # an engine may be laxer about types: it counts as what it weighs, and is not paced
+        except (msgspec.DecodeError, RecursionError):
+            return Ask()
+        return ask_of(decoded)
+
+    return read
+
+
 def read_nothing(body: bytes) -> Ask:
     return Ask(size=len(body), text=body)
+
+
+read_chat = _reader(ChatBody, _ask_of_chat)
+read_completion = _reader(CompletionBody, _ask_of_completion)
+read_other = _reader(OtherBody, _ask_of_other)
 
 
 def _given(raw: msgspec.Raw) -> bytes | None:
