@@ -18,8 +18,8 @@ from headway.advisor.evidence import (
     symptom,
 )
 from headway.advisor.facts import Facts
-from headway.advisor.model import EXCESS_LIMIT
 from headway.advisor.series import CURED, NOISE, Outcome
+from headway.core.frontier import EXCESS_LIMIT
 
 
 def tried(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:

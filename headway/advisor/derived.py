@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.advisor.facts import Facts
-from headway.advisor.model import StepModel, excess
+from headway.core import frontier
+from headway.core.steps import StepModel
 
 #: A prefill below this many tokens a second is not a prefill that runs: one step of a chunk does not last
 #: that long even on
@@ -35,7 +36,7 @@ class Derived:
     def model(self) -> StepModel | None:
         """Step model of this report; None unless both the solo rate and the prefill rate are known."""
         rate = self.prefill_rate or self.implied_rate
-        return StepModel(1 / self.solo, 1 / rate, self.work) if self.solo and rate else None
+        return StepModel(a=1 / self.solo, e=0.0, b=1 / rate) if self.solo and rate else None
 
 
 def _solo(f: Facts) -> float | None:
@@ -96,6 +97,6 @@ def derive(f: Facts) -> Derived:
         chunk_seen=(gap - (1 / solo if solo else 0)) * prefill_rate if gap and prefill_rate else None,
         gap_in_steps=gap / step if gap and step else None,
         work=work,
-        excess=excess(ttft, alone, share) if ttft and alone and share is not None and share < 1 else None,
+        excess=frontier.excess(alone, ttft, share) if ttft and alone and share is not None else None,
         unfairness=lanes[0] / lanes[1] if lanes[0] and lanes[1] else None,
     )

@@ -14,8 +14,9 @@ from typing import Any
 
 from headway.advisor.derived import Derived
 from headway.advisor.facts import Facts
-from headway.advisor.model import StepModel
 from headway.advisor.versions import Range, show
+from headway.core import frontier
+from headway.core.steps import StepModel
 
 #: Share that `pace` is asked for and the longest gap (seconds) that its pieces are sized by, when nothing
 #: else is told.
@@ -30,15 +31,19 @@ Price = dict[str, float | None]
 Pricing = Callable[[StepModel | None, Facts, Derived], Price]
 
 
+def _ttft(d: Derived, share: float) -> float | None:
+    return None if d.work is None else frontier.ttft(d.work, share)
+
+
 def _none(m: StepModel | None, f: Facts, d: Derived) -> Price:
     return {"share": None, "gap_s": None, "ttft_s": None}
 
 
 def _pace(m: StepModel | None, f: Facts, d: Derived) -> Price:
-    ttft = d.work / (1 - SHARE) if d.work else None
+    ttft = _ttft(d, SHARE)
     if m is None:
         return {"share": SHARE, "gap_s": None, "ttft_s": ttft}
-    piece = max(m.chunk_of_gap(GAP), 256)
+    piece = max(m.tokens_within(GAP), 256)
     return {"share": SHARE, "gap_s": m.gap(piece) + PIECE_EXTRA, "ttft_s": ttft}
 
 
@@ -50,9 +55,9 @@ def _interval(m: StepModel | None, f: Facts, d: Derived) -> Price:
     now = f.chunk or d.chunk_seen
     if m is None or now is None:
         return _none(m, f, d)
-    chunk = min(now, smaller_chunk(f, d)) if f.engine.family == "vllm" else now
-    share = m.share_of_interval(chunk, INTERVAL)
-    return {"share": share, "gap_s": m.gap(chunk), "ttft_s": m.ttft(share)}
+    chunk = int(min(now, smaller_chunk(f, d)) if f.engine.family == "vllm" else now)
+    share = frontier.share_of_cycle(m.a, m.gap(chunk), INTERVAL - 1)
+    return {"share": share, "gap_s": m.gap(chunk), "ttft_s": _ttft(d, share)}
 
 
 def smaller_chunk(f: Facts, d: Derived) -> int:
@@ -67,8 +72,9 @@ def smaller_chunk(f: Facts, d: Derived) -> int:
 def _chunk(m: StepModel | None, f: Facts, d: Derived) -> Price:
     if m is None:
         return _none(m, f, d)
-    share = m.share_of_chunk(smaller_chunk(f, d))
-    return {"share": share, "gap_s": m.gap(smaller_chunk(f, d)), "ttft_s": m.ttft(share)}
+    gap = m.gap(smaller_chunk(f, d))
+    share = frontier.share_of_cycle(m.a, gap)
+    return {"share": share, "gap_s": gap, "ttft_s": _ttft(d, share)}
 
 
 ANY = Range()
@@ -125,7 +131,7 @@ ACTIONS: tuple[Action, ...] = (
 def choose(verdict: str, f: Facts, d: Derived) -> list[dict[str, Any]]:
     """At most three actions for this verdict, engine and version, most effective first."""
     m = d.model()
-    piece = max(m.chunk_of_gap(GAP), 256) if m else 1024
+    piece = max(m.tokens_within(GAP), 256) if m else 1024
     block = f.options.get("block_size")
     words = {
         "version": show(f.engine.version),

@@ -32,7 +32,7 @@ class StepModel:
     a: float
     e: float
     b: float
-    h: float
+    h: float = 0.0
     c: float = 0.0
 
     def prefill(self, tokens: int, at: int = 0) -> float:

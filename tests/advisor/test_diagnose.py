@@ -6,7 +6,8 @@ import pytest
 
 from headway.advisor.diagnose import diagnose_report
 from headway.advisor.facts import read_facts
-from headway.advisor.model import StepModel, excess
+from headway.core import frontier
+from headway.core.steps import StepModel
 from headway.errors import UsageError
 
 
@@ -74,16 +75,18 @@ def test_excess_is_not_tuned_away() -> None:
 def test_plain_overlap_needs_no_excess(chunk: int) -> None:
     """The same frontier at any chunk: T = W/(1-f) is arithmetic, not a fault."""
     a, b, work = 0.02, 1e-4, 3.0
-    m = StepModel(a, b, work)
-    share = m.share_of_chunk(chunk)
+    m = StepModel(a=a, e=0.0, b=b)
+    share = frontier.share_of_cycle(a, m.gap(chunk))
+    ttft = frontier.ttft(work, share)
+    assert ttft is not None
     seen = report(
         "vllm 0.30", {"max_num_batched_tokens": chunk},
-        solo_tps=1 / a, overlap_tps=share / a, longest_gap_s=m.gap(chunk), ttft_s=m.ttft(share), ttft_alone_s=work, intruder_tokens=30000,  # noqa: E501
+        solo_tps=1 / a, overlap_tps=share / a, longest_gap_s=m.gap(chunk), ttft_s=ttft, ttft_alone_s=work, intruder_tokens=30000,
     )  # fmt: skip
     found = diagnose_report(seen)
     assert found.verdict == "chunk-arithmetic"
     assert found.numbers["excess"] == pytest.approx(1.0, abs=1e-3)
-    assert excess(m.ttft(share) or 0, work, share) == pytest.approx(1.0)
+    assert frontier.excess(work, ttft, share) == pytest.approx(1.0)
 
 
 def test_nothing_told_is_undetermined_with_what_to_measure() -> None:
