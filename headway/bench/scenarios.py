@@ -36,6 +36,8 @@ class Settings:
     turn_in: int = 500
     budget: int | None = None  # the server's token budget a step, if the user knows it
     timeout_s: float = 600.0
+    kept_back: bool = False  # the server keeps the intruder back until the victim ends, which then cannot outlive it
+    pieces: bool = False  # a gateway sends the intruder in pieces, each of which finds the ones before it in the cache
 
 
 @dataclass
@@ -96,7 +98,7 @@ async def intruder_alone(context: Context, rep: int) -> list[Run]:
     run = _failed("intruder-alone", rep, [("intruder", answer)], lag)
     if run.void is None and answer.ttft:
         cached, size = answer.cached_tokens, answer.prompt_tokens or context.settings.intruder_in
-        if cached and cached > 0.05 * size:
+        if cached and cached > 0.05 * size and not context.settings.pieces:
             run.void = f"void: {cached} of {size} prompt tokens were cached: the salt did not defeat the prefix cache"
         else:
             context.t0.append(answer.ttft)
@@ -134,8 +136,8 @@ async def long_prefill_overlap(context: Context, rep: int) -> list[Run]:
 
     async def both(name: str, intruder: Request, **order: Any) -> Overlap:
         made = await overlap(
-            context.http, context.target, victim, intruder, base, salted=name != "overlap-control",
-            timeout=s.timeout_s, **order,
+            context.http, context.target, victim, intruder, base, salted=name != "overlap-control" and not s.pieces,
+            victim_must_outlive=not s.kept_back, timeout=s.timeout_s, **order,
         )  # fmt: skip
         runs.append(_overlap_run(context, name, rep, made, base))
         return made

@@ -31,8 +31,18 @@ Say = Callable[[str], None]
 class Suite:
     """`document` grows with every run; `events` are the lines of its side file, one an output event."""
 
-    def __init__(self, url: str, settings: Settings, names: Sequence[str], reps: int, seed: int | None = None) -> None:
-        self.names, self.reps, self.settings, self.url = tuple(names), reps, settings, url
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        names: Sequence[str],
+        reps: int,
+        seed: int | None = None,
+        *,
+        alone: int = ALONE_AT_LEAST,
+    ) -> None:
+        """`alone`: the intruder is measured alone this often, at least; fewer only where other suites add theirs."""
+        self.names, self.reps, self.settings, self.url, self.alone = tuple(names), reps, settings, url, alone
         self.rng = random.Random(seed)
         self.document: dict[str, Any] = {
             "schema": SCHEMA, "headway": __version__, "started_unix": time.time(),
@@ -52,7 +62,7 @@ class Suite:
                 context = Context(http, target, scale, self.rng, self.settings)
                 say(f"{target.url}, model {target.model}: warm-up")
                 await self._preflight(context, target)
-                for rep in range(max(self.reps, ALONE_AT_LEAST)):
+                for rep in range(max(self.reps, self.alone)):
                     await self._one("intruder-alone", context, rep, say, keep)
                     if rep < self.reps:
                         for name in self.names:
@@ -115,7 +125,7 @@ class Suite:
         self.document["validity"] = {
             "overlap": {"runs": len(beside), "valid": sum(not r["void"] for r in beside)},
             "control_share": control["median"] if control else None,
-            "cache_defeated": None if not cached or None in cached else max(cached) == 0,
+            "cache_defeated": None if not cached or None in cached or self.settings.pieces else max(cached) == 0,
             "lag_p99_s": max((r["lag_p99_s"] for r in runs), default=None),
             "void_runs": sum(bool(r["void"]) for r in runs), "warnings": warnings,
         }  # fmt: skip
