@@ -81,6 +81,9 @@ def serve(
     probe: Annotated[str, typer.Option(envvar="HEADWAY_PROBE", help="on or off: may an idle engine be probed")] = "on",
     max_body: Annotated[int, typer.Option(envvar="HEADWAY_MAX_BODY", help="largest request body, bytes")] = 64 * 1024 * 1024,
     drain: Annotated[float, typer.Option(envvar="HEADWAY_DRAIN", help="seconds that answers may take to end on SIGTERM")] = 30.0,
+    decision_log: Annotated[
+        Path | None, typer.Option(envvar="HEADWAY_DECISION_LOG", help="append every decision to this file, a JSON line each")
+    ] = None,
     log_level: Annotated[str, typer.Option(envvar="HEADWAY_LOG_LEVEL", help="debug, info, warning or error")] = "info",
 ) -> None:
     """The gateway: keeps live answers streaming while long prompts come in."""
@@ -103,6 +106,7 @@ def serve(
         probe=probe == "on",
         max_body=max_body,
         drain=drain,
+        decision_log=decision_log,
     )
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     uvloop.run(run(settings))

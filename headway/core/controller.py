@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.core.capability import Capability
 from headway.core.debt import DebtLedger
 from headway.core.pacing import Pacer
 from headway.core.policy import PACING, POLICIES, Say, View
@@ -43,6 +44,7 @@ class Controller:
             raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
         self.policy = policy
         self.targets = targets
+        self.capability = Capability()
         self.learner = StepLearner()
         self.pacer = Pacer(targets)
         self.debt = DebtLedger(targets.share)
@@ -123,20 +125,36 @@ class Controller:
             if gap is not None:
                 # A gap that is longer than the piece has another cause (a buffering parser), or began before it.
                 self.learner.gap(tokens, min(gap, seconds), entry.at)
-            self.refit()
+            self._refit()
         entry.in_flight = 0
         entry.phase = Phase.QUEUED
         entry.at = max(0, entry.at + entry.uncached - uncached)
         entry.uncached = max(1, uncached)
         self._queue.add(entry)
 
-    def forget(self) -> None:
+    def engine(self, now: float, capability: Capability) -> None:
+        """What is known of the engine has changed."""
+        self.capability = capability
+        self.pacer.block, self.pacer.chunk = capability.block, capability.chunk
+
+    def timed(self, now: float, tokens: int, seconds: float, at: int = 0) -> None:
+        """A prefill of `tokens` uncached tokens behind `at` cached ones, with nothing beside it, was answered after `seconds`."""
+        self.learner.piece(tokens, seconds, at)
+        self.pacer.seen = max(self.pacer.seen, tokens)
+        self._refit()
+
+    def forget(self, now: float) -> None:
         """The engine may be another one: what was learned of its speed and its blocks no longer holds."""
         self.learner = StepLearner()
         self.pacer = Pacer(self.targets)
+        self.capability = Capability()
 
-    def refit(self) -> None:
+    def _refit(self) -> None:
         self.pacer.model = self.learner.model()
+
+    def streams(self, now: float, id: str, streams: bool) -> None:
+        """The head of its answer says whether it comes as a stream."""
+        self.entries[id].work.streams = streams
 
     def first_output(self, now: float, id: str) -> None:
         """The first output of a streamed answer: its prefill is over, it is a live decode."""

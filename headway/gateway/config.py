@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from headway.core.policy import POLICIES
@@ -62,6 +63,8 @@ class Config:
     """Largest request body, bytes."""
     drain: float = 30.0
     """Seconds that answers under way may take to end after SIGTERM."""
+    decision_log: Path | None = None
+    """File to which every decision is appended (decisions.py)."""
 
 
 def parse_origin(text: str, option: str = "--upstream") -> Origin:

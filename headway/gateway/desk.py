@@ -11,10 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import ceil
 from types import TracebackType
 
 from headway.core.controller import Controller
 from headway.core.work import Decision, Entry, Expire, Go, Piece, Work
+
+
+def clock(loop: asyncio.AbstractEventLoop) -> float:
+    """Seconds of the loop's clock, rounded up to a microsecond: what a decision log can carry exactly."""
+    return ceil(loop.time() * 1e6) / 1e6
 
 
 class Expired(Exception):
@@ -34,14 +40,14 @@ class Desk:
 
     @property
     def now(self) -> float:
-        return self._loop.time()
+        return clock(self._loop)
 
     def permit(self, work: Work) -> Permit:
         return Permit(self, work)
 
     def turn(self) -> None:
         """Ask the controller, hand its decisions to those who wait, set the timer."""
-        now = self._loop.time()
+        now = self.now
         controller = self.controller
         for decision in controller.decide(now):
             self.grants += 1
@@ -120,6 +126,11 @@ class Permit:
         """See Controller.prefilled."""
         self._desk.controller.prefilled(self._desk.now, self.work.id, uncached, seconds)
         self._desk.turn()
+
+    def streams(self, streams: bool) -> None:
+        """See Controller.streams."""
+        if streams != self.work.streams:
+            self._desk.controller.streams(self._desk.now, self.work.id, streams)
 
     def output(self, tokens: int) -> None:
         """Output came from the engine."""

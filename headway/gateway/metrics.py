@@ -39,6 +39,7 @@ class Metrics:
         self.block = Gauge("headway_engine_block_tokens", "Learned prefix-cache block size, 0 while unknown", registry=r)
         self.upstream_up = Gauge("headway_upstream_up", "1 if the last scrape or request reached the upstream", registry=r)
         self.foreign = Gauge("headway_foreign_requests", "Running requests that did not come through here", registry=r)
+        self.log_lost = Counter("headway_decision_log_lost", "Records that the decision log had no room for", registry=r)
         self._outcomes = {outcome: self._requests.labels(outcome.value) for outcome in Outcome}
         self._reasons = {reason: self._unpaced.labels(reason.value) for reason in Unpaced}
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headway.errors import ServerError, UsageError
 from headway.gateway.config import Address, Config
+from headway.gateway.decisions import DecisionLog
 from headway.gateway.metrics import Metrics
 from headway.gateway.relay import Relay
 from headway.gateway.status import StatusPage
@@ -29,6 +30,7 @@ class Gateway:
     metrics: Metrics
     front: Listener
     status: Listener
+    decisions: DecisionLog | None = None
 
     @property
     def url(self) -> str:
@@ -44,23 +46,30 @@ class Gateway:
         await self.front.close(grace_s)
         await self.status.close(0.0)
         await self.upstream.close()
+        if self.decisions is not None:
+            self.decisions.close()
 
 
 async def start(config: Config) -> Gateway:
     """Raises UsageError where an address cannot be used, ServerError where the upstream's host has no address."""
     metrics = Metrics()
     await _resolve(config)
+    decisions = DecisionLog(config.decision_log, metrics.log_lost.inc) if config.decision_log is not None else None
     dialer = dial(config.upstream.host, config.upstream.port, tls=config.upstream.tls)
-    upstream = Upstream(config, dialer, metrics)
-    front = await _listen("--listen", config.listen, Relay(config, upstream, metrics), config.max_body)
+    upstream = Upstream(config, dialer, metrics, decisions)
+    front = None
     try:
+        front = await _listen("--listen", config.listen, Relay(config, upstream, metrics), config.max_body)
         status = await _listen("--status", config.status, StatusPage(config, upstream, metrics), 0)
     except UsageError:
-        await front.close(0.0)
+        if front is not None:
+            await front.close(0.0)
         await upstream.close()
+        if decisions is not None:
+            decisions.close()
         raise
     upstream.start()
-    return Gateway(config, upstream, metrics, front, status)
+    return Gateway(config, upstream, metrics, front, status, decisions)
 
 
 async def run(config: Config, ready: str = "headway: listening on") -> None:

@@ -63,7 +63,7 @@ class ResponseRelay:
         self._events = kind.startswith(STREAMS)
         self._end = b"\n" if not kind.startswith(b"text/event-stream") else b"\n\n"
         self._readable = (head.get(b"content-encoding") or b"identity").lower() == b"identity"
-        self._permit.work.streams = self._events
+        self._permit.streams(self._events)
         try:
             self.down.head(mirrored(head))
         except ValueError as error:

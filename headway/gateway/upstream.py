@@ -18,15 +18,18 @@ from typing import Any
 
 import msgspec
 
+from headway import __version__
+from headway.core.capability import Capability
 from headway.core.controller import Controller
 from headway.core.estimate import TokenEstimator
+from headway.core.journal import RecordedController, Sink
 from headway.core.prefix import BlockIndex, TextIndex
 from headway.core.work import Decision, Entry, Piece
 from headway.engines.vllm.metrics import EngineMetrics, parse
 from headway.engines.vllm.probe import Answer, Found, Question, probe
 from headway.gateway.calls import Reply, fetch
 from headway.gateway.config import Config
-from headway.gateway.desk import Desk
+from headway.gateway.desk import Desk, clock
 from headway.gateway.metrics import Metrics
 from headway.gateway.transport.interface import Dialer, Headers, LostReason, RequestHead, UpstreamLost
 
@@ -92,11 +95,11 @@ class Engine:
 
 
 class Upstream:
-    def __init__(self, config: Config, dialer: Dialer, metrics: Metrics) -> None:
+    def __init__(self, config: Config, dialer: Dialer, metrics: Metrics, journal: Sink | None = None) -> None:
         self.config = config
         self.dialer = dialer
         self.metrics = metrics
-        self.controller = Controller(config.policy, config.targets)
+        self.controller = self._controller(journal)
         self.desk = Desk(self.controller, self._on_grant)
         self.engine = Engine()
         self.blocks = BlockIndex()
@@ -107,6 +110,14 @@ class Upstream:
         self._watch: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._warned: set[str] = set()
+
+    def _controller(self, journal: Sink | None) -> Controller:
+        config = self.config
+        if journal is None:
+            return Controller(config.policy, config.targets)
+        about = {"unix": round(time.time(), 3), "version": __version__}
+        now = clock(asyncio.get_running_loop())
+        return RecordedController(config.policy, config.targets, journal, now=now, upstream=config.upstream.url, about=about)
 
     # -- small requests ---------------------------------------------------------------------------
 
@@ -194,6 +205,7 @@ class Upstream:
             engine.caching = latest.prefix_caching
         if engine.block is None and latest.block_size is not None:
             self._set_block(latest.block_size, confirmed=False)
+        self._tell_controller()
         foreign = int(latest.running) - self.controller.in_engine
         self.metrics.foreign.set(max(0, foreign) if self._probing is None else 0)
 
@@ -255,10 +267,9 @@ class Upstream:
             self.engine.reports = False
         if found.block is not None:
             self._set_block(found.block, confirmed=True)
+        self._tell_controller()
         for tokens, seconds in found.timed:
-            self.controller.learner.piece(tokens, seconds)
-            self.controller.pacer.seen = max(self.controller.pacer.seen, tokens)
-        self.controller.refit()
+            self.controller.timed(self.desk.now, tokens, seconds)
         self.show_model()
         model = self.controller.pacer.model
         if model is not None:
@@ -271,8 +282,14 @@ class Upstream:
 
     def _set_block(self, block: int, confirmed: bool) -> None:
         self.engine.block, self.engine.block_confirmed = block, confirmed
-        self.controller.pacer.block = block
         self.metrics.block.set(block)
+        self._tell_controller()
+
+    def _tell_controller(self) -> None:
+        """What is known of the engine, as the controller sees it."""
+        capability = Capability(block=self.engine.block, caching=self.engine.caching)
+        if capability != self.controller.capability:
+            self.controller.engine(self.desk.now, capability)
 
     def show_model(self) -> None:
         """Publish the model, and say once when the gap or the share asked for is out of reach."""
@@ -346,7 +363,7 @@ class Upstream:
         self._misses.clear()
         engine.block = engine.caching = engine.reports = engine.latest = None
         engine.block_confirmed = engine.probed = engine.gone = False
-        self.controller.forget()
+        self.controller.forget(self.desk.now)
         self._warned.clear()
 
     def _set_up(self, up: bool) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from headway.core.capability import Capability
 from headway.core.controller import Controller, QueueFull
 from headway.core.outcome import Outcome
 from headway.core.prefix import BlockIndex, block_keys
@@ -66,11 +67,10 @@ class Replay:
         """`warm`: (tokens, seconds) of pieces already timed, as a probe would have left them."""
         self.engine = Engine(engine)
         self.controller = Controller(policy, targets)
-        self.controller.pacer.block = self.block = engine.layout.block_size
+        self.block = engine.layout.block_size
+        self.controller.engine(0.0, Capability(block=self.block, caching=True))
         for tokens, seconds in warm:
-            self.controller.learner.piece(tokens, seconds)
-            self.controller.pacer.seen = max(self.controller.pacer.seen, tokens)
-        self.controller.refit()
+            self.controller.timed(0.0, tokens, seconds)
         self.index = BlockIndex()
         self.overhead = overhead
         self.now = 0.0

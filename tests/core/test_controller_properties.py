@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headway.core.capability import Capability
 from headway.core.controller import Controller, QueueFull
 from headway.core.policy import PACING, POLICIES
 from headway.core.targets import Targets
@@ -24,12 +25,10 @@ class Traffic(RuleBasedStateMachine):
     @initialize(model=st.booleans(), share=st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]))
     def begin(self, model: bool, share: float) -> None:
         self.controller = Controller(self.policy, Targets(share=share, gap=0.1, wait=WAIT, queue=30))
-        self.controller.pacer.block = 256
+        self.controller.engine(99.0, Capability(block=256, caching=True))
         if model:
             for tokens in (256, 512, 1024, 256, 512):
-                self.controller.learner.piece(tokens, 0.01 + 80e-6 * tokens)
-                self.controller.pacer.seen = max(self.controller.pacer.seen, tokens)
-            self.controller.refit()
+                self.controller.timed(99.0, tokens, 0.01 + 80e-6 * tokens)
         self.now = 100.0
         self.next = 0
         self.waiting: dict[str, Work] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headway.core.capability import Capability
 from headway.core.controller import Controller
 from headway.core.targets import Targets
 from headway.core.work import Decision, Work
@@ -9,11 +10,9 @@ from headway.core.work import Decision, Work
 
 def controller(policy: str = "pace", **targets: float) -> Controller:
     made = Controller(policy, Targets(gap=0.1, **targets))  # type: ignore[arg-type]
-    made.pacer.block = 256
+    made.engine(0.0, Capability(block=256, caching=True))
     for tokens in (256, 512, 1024, 256, 512, 1024):
-        made.learner.piece(tokens, 0.01 + 80e-6 * tokens)
-        made.pacer.seen = 1024
-    made.refit()
+        made.timed(0.0, tokens, 0.01 + 80e-6 * tokens)
     return made
 
 
@@ -88,5 +87,5 @@ def test_what_was_waited_under_hold_does_not_make_the_pieces_overdue() -> None:
 
 def test_a_restart_forgets_the_model() -> None:
     made = controller()
-    made.forget()
+    made.forget(1.0)
     assert made.pacer.model is None and made.pacer.block is None and made.learner.samples == 0

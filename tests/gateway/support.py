@@ -120,10 +120,8 @@ def teach(served: Gateway, block: int = BLOCK) -> None:
     upstream = served.upstream
     upstream.engine.caching, upstream.engine.reports, upstream.engine.probed = True, True, True
     upstream._set_block(block, confirmed=True)
-    for tokens in (64, 128, 256, 512, 64, 128, 256, 512):
-        upstream.controller.learner.piece(tokens, 0.014 + 100e-6 * tokens)
-    upstream.controller.pacer.seen = 1024
-    upstream.controller.refit()
+    for tokens in (64, 128, 256, 512, 64, 128, 256, 512, 1024):
+        upstream.controller.timed(upstream.desk.now, tokens, 0.014 + 100e-6 * tokens)
 
 
 def metric(served: Gateway, sample: str) -> float:
