@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import uvloop
 
+from headway.core.policy import POLICIES
 from headway.errors import UsageError
 from headway.gateway.config import (
     Config,
+    UpstreamConfig,
     beside,
     parse_address,
     parse_key,
-    parse_origin,
     parse_policy,
     parse_relay,
     parse_targets,
+    parse_upstreams,
 )
 from headway.gateway.server import run
 
@@ -32,12 +36,7 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     """Values of a TOML file become the defaults: the command line and HEADWAY_* win."""
     if path is None:
         return None
-    try:
-        values = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path}: {error}") from None
+    values = _read(path)
     known = {p.name for p in context.command.params}
     defaults: dict[str, Any] = {}
     for key, value in values.items():
@@ -47,12 +46,46 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
         if not isinstance(value, str | int | float | bool | list):
             raise UsageError(f"--config {path}: {key!r} must be a string, a number, true, false or a list")
         defaults[name] = ("off", "on")[value] if name == "probe" and isinstance(value, bool) else value
+    if "upstream" in defaults:
+        defaults["upstream"] = _upstream_texts(path, defaults["upstream"])
     context.default_map = {**(context.default_map or {}), **defaults}
     return path
 
 
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path}: {error}") from None
+
+
+def _upstream_texts(path: Path, value: object) -> list[str]:
+    """`upstream = "URL"`, a list of those, or `[[upstream]]` tables, as --upstream takes them."""
+    entries = value if isinstance(value, list) else [value]
+    if not all(isinstance(entry, str | dict) for entry in entries):
+        raise UsageError(f"--config {path}: 'upstream' must be a URL, a list of URLs or [[upstream]] tables")
+    return [entry if isinstance(entry, str) else json.dumps(entry, default=str) for entry in entries]
+
+
+def _reload(context: typer.Context, path: Path | None) -> Callable[[], tuple[UpstreamConfig, ...]] | None:
+    """Reads the upstreams of the TOML file anew; None where they were given elsewhere."""
+    source = context.get_parameter_source("upstream")
+    if path is None or source is None or source.name != "DEFAULT_MAP":
+        return None
+    return lambda: parse_upstreams(_upstream_texts(path, _read(path).get("upstream", [])))
+
+
 def serve(
-    upstream: Annotated[str, typer.Option(envvar="HEADWAY_UPSTREAM", help="the server behind: http://host:port")],
+    context: typer.Context,
+    upstream: Annotated[
+        list[str],
+        typer.Option(
+            envvar="HEADWAY_UPSTREAM",
+            help="the server behind: http://host:port[,role=any|interactive|bulk][,name=NAME]; may be repeated",
+        ),
+    ],
     config: Annotated[
         Path | None,
         typer.Option(envvar="HEADWAY_CONFIG", callback=_from_file, is_eager=True, help="TOML file with any of these options"),
@@ -62,7 +95,7 @@ def serve(
         str | None,
         typer.Option(envvar="HEADWAY_STATUS", help="host:port for /metrics and /status [default: loopback, one above --listen]"),
     ] = None,
-    policy: Annotated[str, typer.Option(envvar="HEADWAY_POLICY", help="passthrough, serialize, hold or pace")] = "pace",
+    policy: Annotated[str, typer.Option(envvar="HEADWAY_POLICY", help=", ".join(POLICIES))] = "pace",
     share: Annotated[
         float, typer.Option(envvar="HEADWAY_SHARE", help="part of its solo rate that a live answer keeps, 0..1")
     ] = 0.5,
@@ -96,7 +129,7 @@ def serve(
     if not 0 <= drain < float("inf"):
         raise UsageError(f"--drain {drain:g}: not 0 or more")
     settings = Config(
-        upstream=parse_origin(upstream),
+        upstreams=parse_upstreams(upstream),
         listen=parse_address(listen, "--listen"),
         status=parse_address(status, "--status") if status is not None else beside(parse_address(listen, "--listen")),
         policy=parse_policy(policy),
@@ -109,4 +142,4 @@ def serve(
         decision_log=decision_log,
     )
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    uvloop.run(run(settings))
+    uvloop.run(run(settings, reload=_reload(context, config)))

@@ -23,6 +23,10 @@ class TokenEstimator:
         """Bytes of prompt text a token."""
         return self._ratio
 
+    @property
+    def learned(self) -> bool:
+        return bool(self._ratios)
+
     def learn(self, size: int, tokens: int) -> None:
         """A prompt of `size` bytes had `tokens` tokens. Short ones are mostly template and say little."""
         if size >= 2048 and tokens > 0:

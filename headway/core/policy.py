@@ -59,8 +59,9 @@ POLICIES: dict[str, Rule] = {
     "serialize": serialize,
     "hold": hold,
     "pace": pace,
+    "route": pace,  # and big prompts go to bulk upstreams (routing.py)
 }
 """Each by the name that --policy takes."""
 
-PACING = frozenset({"hold", "pace"})
+PACING = frozenset({"hold", "pace", "route"})
 """Policies that may send a request in pieces, and so need it rendered."""

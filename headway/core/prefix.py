@@ -97,6 +97,19 @@ class BlockIndex:
 class TextIndex:
     def __init__(self, capacity: int = 100_000) -> None:
         self._known = _Recent(capacity)
+        self._went = _Recent(capacity)
+
+    def went(self, keys: Sequence[int], tokens: int) -> None:
+        """A prompt of these text blocks and `tokens` tokens was sent here. Says nothing about what is cached."""
+        if keys:
+            self._went.put(keys[-1], tokens)
+
+    def seen(self, keys: Sequence[int]) -> int:
+        """Tokens of the longest beginning of this prompt that was sent here before."""
+        for key in reversed(keys):
+            if (tokens := self._went.get(key)) is not None:
+                return tokens
+        return 0
 
     def confirm(self, keys: Sequence[int], length: int, tokens: int, cached: int) -> None:
         """Of a prompt of `length` bytes and `tokens` tokens, `cached` tokens are cached. The bytes that they stand for

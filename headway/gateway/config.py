@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ipaddress
+import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from headway.core.policy import POLICIES
+from headway.core.routing import Role
 from headway.core.targets import Targets
 from headway.errors import UsageError
 
 
 @dataclass(slots=True, frozen=True)
 class Origin:
-    """The one host that requests are forwarded to."""
+    """A host that requests are forwarded to."""
 
     host: str
     port: int
@@ -49,8 +53,26 @@ class Address:
 
 
 @dataclass(slots=True, frozen=True)
+class UpstreamConfig:
+    """One upstream, as the operator names it."""
+
+    origin: Origin
+    name: str = ""
+    """Its name in metrics, logs and on the status page; its host and port where none was given."""
+    role: Role = Role.ANY
+    key: str | None = None
+    """Sent there in place of --upstream-key."""
+    drain: bool = False
+    """It gets no new requests; those under way end."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.origin.authority.decode()
+
+
+@dataclass(slots=True, frozen=True)
 class Config:
-    upstream: Origin
+    upstreams: tuple[UpstreamConfig, ...]
     listen: Address = Address("127.0.0.1", 8100)
     status: Address = Address("127.0.0.1", 8101)
     policy: str = "pace"
@@ -85,6 +107,51 @@ def parse_origin(text: str, option: str = "--upstream") -> Origin:
     # Clients put /v1 into their base URL, and so do people who configure an upstream; paths arrive here with it.
     prefix = prefix.removesuffix("/v1")
     return Origin(parts.hostname, port or (443 if tls else 80), tls, prefix.encode())
+
+
+FIELDS = ("url", "name", "role", "key", "drain")
+"""Fields of an upstream: in a TOML table, or behind its URL as `URL,role=bulk,name=big`."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}")
+
+
+def parse_upstream(text: str) -> UpstreamConfig:
+    """`URL[,field=value...]`, or a JSON object with the same fields (a table of the TOML file). Raises UsageError."""
+    if text.startswith("{"):
+        table = json.loads(text)
+    else:
+        url, *rest = text.split(",")
+        pairs = [part.partition("=") for part in rest]
+        table = {"url": url} | {name: value for name, _, value in pairs}
+    return _upstream(table, text if not text.startswith("{") else str(table.get("url", "(no url)")))
+
+
+def _upstream(table: dict[str, Any], shown: str) -> UpstreamConfig:
+    for field_, value in table.items():
+        if field_ not in FIELDS:
+            raise UsageError(f"--upstream {shown}: {field_!r} is not one of {', '.join(FIELDS)}")
+        if not isinstance(value, str) and not (field_ == "drain" and isinstance(value, bool)):
+            raise UsageError(f"--upstream {shown}: {field_} must be a string")
+    name, role, drain = table.get("name", ""), table.get("role", "any"), table.get("drain", False)
+    if name and not _NAME.fullmatch(name):
+        raise UsageError(f"--upstream {shown}: the name {name!r} is not letters, digits and _ . : - (63 at most)")
+    if role not in tuple(Role):
+        raise UsageError(f"--upstream {shown}: role {role!r} is not one of {', '.join(Role)}")
+    if drain not in (True, False, "true", "false"):
+        raise UsageError(f"--upstream {shown}: drain {drain!r} is not true or false")
+    origin = parse_origin(table.get("url", ""))
+    return UpstreamConfig(origin, name, Role(role), parse_key(table.get("key")), drain in (True, "true"))
+
+
+def parse_upstreams(texts: list[str]) -> tuple[UpstreamConfig, ...]:
+    """At least one, all different. Raises UsageError."""
+    if not texts:
+        raise UsageError("--upstream: the server behind is missing (http://host:port)")
+    upstreams = tuple(parse_upstream(text) for text in texts)
+    for what, values in (("URL", [u.origin.url for u in upstreams]), ("name", [u.label for u in upstreams])):
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise UsageError(f"--upstream: the {what} {twice} is there twice")
+    return upstreams
 
 
 def parse_address(text: str, option: str) -> Address:

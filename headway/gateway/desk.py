@@ -37,6 +37,7 @@ class Desk:
         self._permits: dict[str, Permit] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._emptied: asyncio.Future[None] | None = None
 
     @property
     def now(self) -> float:
@@ -63,6 +64,18 @@ class Desk:
 
     def close(self) -> None:
         self._cancel_timer()
+
+    def give_back(self, error: Exception) -> None:
+        """Requests that wait and were granted nothing get `error` in place of a grant."""
+        for permit in list(self._permits.values()):
+            if permit.entry.first_grant is None:
+                permit._refused(error)
+
+    async def empty(self) -> None:
+        """Until no request is left here."""
+        while self._permits:
+            self._emptied = self._emptied or self._loop.create_future()
+            await asyncio.shield(self._emptied)
 
     def _tick(self) -> None:
         self._timer = None
@@ -96,6 +109,9 @@ class Permit:
         desk = self._desk
         del desk._permits[self.work.id]
         desk.controller.leave(desk.now, self.work.id)
+        if not desk._permits and desk._emptied is not None:
+            desk._emptied.set_result(None)
+            desk._emptied = None
         desk.turn()
 
     async def grant(self) -> Go | Piece:
@@ -150,6 +166,10 @@ class Permit:
     def prefilling(self) -> bool:
         """Whether any prefill is in the engine now."""
         return self._desk.controller.debt.prefilling
+
+    def _refused(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
 
     def _granted(self, decision: Decision) -> None:
         self._decision = decision

@@ -1,6 +1,9 @@
-"""The gateway's own metrics. Labels come from closed enums, so the number of series is bounded."""
+"""The gateway's own metrics. Labels come from closed enums and from the configured upstreams, so the number of series is
+bounded."""
 
 from __future__ import annotations
+
+import contextlib
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -30,16 +33,23 @@ class Metrics:
         )
         self.itl_solo = itl.labels("decode")
         self.itl_prefill = itl.labels("prefill")
-        self.live = Gauge("headway_live_decodes", "Streams that give output now", registry=r)
-        self.queued = Gauge("headway_queued_requests", "Requests that wait for their turn", registry=r)
-        self.in_flight = Gauge("headway_prefill_tokens_in_flight", "Uncached prompt tokens granted and not yet done", registry=r)
-        self.model = Gauge(
-            "headway_step_model", "Learned step-time model: a, e, h in seconds, b in seconds a token", ["term"], registry=r
+        self.failovers = Counter("headway_failovers", "Requests sent to another upstream after one was lost", registry=r)
+        u = ["upstream"]
+        self.live = Gauge("headway_live_decodes", "Streams that give output now", u, registry=r)
+        self.queued = Gauge("headway_queued_requests", "Requests that wait for their turn", u, registry=r)
+        self.in_flight = Gauge(
+            "headway_prefill_tokens_in_flight", "Uncached prompt tokens granted and not yet done", u, registry=r
         )
-        self.block = Gauge("headway_engine_block_tokens", "Learned prefix-cache block size, 0 while unknown", registry=r)
-        self.upstream_up = Gauge("headway_upstream_up", "1 if the last scrape or request reached the upstream", registry=r)
-        self.foreign = Gauge("headway_foreign_requests", "Running requests that did not come through here", registry=r)
         self.log_lost = Counter("headway_decision_log_lost", "Records that the decision log had no room for", registry=r)
+        self.model = Gauge(
+            "headway_step_model", "Learned step-time model: a, e, h in seconds, b in seconds a token", [*u, "term"], registry=r
+        )
+        self.block = Gauge("headway_engine_block_tokens", "Learned prefix-cache block size, 0 while unknown", u, registry=r)
+        self.up = Gauge("headway_upstream_up", "1 if the last scrape or request reached the upstream", u, registry=r)
+        self.takes = Gauge("headway_upstream_takes", "1 if new requests go there: it is healthy and not drained", u, registry=r)
+        self.foreign = Gauge("headway_foreign_requests", "Running requests that did not come through here", u, registry=r)
+        self.sent = Counter("headway_upstream_requests", "Requests sent on", u, registry=r)
+        self.lost = Counter("headway_upstream_lost", "Requests that the upstream broke off or never took", u, registry=r)
         self._outcomes = {outcome: self._requests.labels(outcome.value) for outcome in Outcome}
         self._reasons = {reason: self._unpaced.labels(reason.value) for reason in Unpaced}
 
@@ -51,3 +61,32 @@ class Metrics:
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class UpstreamGauges:
+    """The series of one upstream. `remove` when it is configured no more."""
+
+    TERMS = ("a", "e", "b", "c", "h")
+
+    def __init__(self, metrics: Metrics, label: str) -> None:
+        self._metrics, self._label = metrics, label
+        self.live = metrics.live.labels(label)
+        self.queued = metrics.queued.labels(label)
+        self.in_flight = metrics.in_flight.labels(label)
+        self.block = metrics.block.labels(label)
+        self.up = metrics.up.labels(label)
+        self.takes = metrics.takes.labels(label)
+        self.foreign = metrics.foreign.labels(label)
+        self.sent = metrics.sent.labels(label)
+        self.lost = metrics.lost.labels(label)
+
+    def model(self, term: str) -> Gauge:
+        return self._metrics.model.labels(self._label, term)
+
+    def remove(self) -> None:
+        m = self._metrics
+        for metric in (m.live, m.queued, m.in_flight, m.block, m.up, m.takes, m.foreign, m.sent, m.lost):
+            metric.remove(self._label)
+        for term in self.TERMS:
+            with contextlib.suppress(KeyError):
+                m.model.remove(self._label, term)

@@ -23,11 +23,13 @@ from headway.gateway.config import Config
 from headway.gateway.desk import Expired, Permit
 from headway.gateway.dialects.ask import Ask
 from headway.gateway.dialects.table import Dialect, dialect_of
+from headway.gateway.exchange import Exchange
+from headway.gateway.fleet import Fleet
+from headway.gateway.learning import learn, shape_of
 from headway.gateway.metrics import Metrics
 from headway.gateway.pieces import GaveUp, Pacing, prepare, shared_headers
 from headway.gateway.stream import ResponseRelay
-from headway.gateway.transport.framing import end_to_end
-from headway.gateway.transport.interface import BodyTooLarge, Downstream, Headers, RequestHead, ResponseHead, UpstreamLost
+from headway.gateway.transport.interface import BodyTooLarge, Downstream, ResponseHead, UpstreamLost
 from headway.gateway.upstream import Upstream
 
 log = logging.getLogger("headway.gateway")
@@ -41,9 +43,9 @@ SMALL_BODY = 2048
 
 
 class Relay:
-    def __init__(self, config: Config, upstream: Upstream, metrics: Metrics) -> None:
+    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics) -> None:
         self.config = config
-        self.upstream = upstream
+        self.fleet = fleet
         self.metrics = metrics
         self._ids = itertools.count(1)
 
@@ -78,74 +80,92 @@ class Relay:
         except BodyTooLarge:
             message = f"the body is larger than {self.config.max_body} bytes (--max-body)"
             return self._answer(down, dialect, 413, "invalid_request_error", Outcome.REFUSED, message, count=False)
-        upstream = self.upstream
         encoded = down.request.get(b"content-encoding") not in (None, b"identity")
         ask = Ask(size=len(body)) if encoded else dialect.read(body) if body else Ask()
         keys = text_keys(ask.seed, ask.text) if dialect.held and len(ask.text) >= SMALL_BODY else []
-        work = self._work(down, dialect, ask, keys)
-        work.prefills = dialect.held and len(body) > 0
+        exchange = Exchange(down, dialect, ask, keys, body)
+        tried: list[Upstream] = []
+        upstream = self.fleet.choose(exchange.load)
+        while True:
+            assert upstream is not None  # a fleet has members
+            try:
+                return await self._at(upstream, exchange)
+            except UpstreamLost as error:
+                self._was_lost(upstream, error)
+                tried.append(upstream)
+                following = self.fleet.choose(exchange.load, tried) if exchange.may_go_again(error) else None
+                if following is None:
+                    return self._lost(exchange, upstream, error)
+                self.metrics.failovers.inc()
+                upstream = following
+
+    async def _at(self, upstream: Upstream, exchange: Exchange) -> Outcome:
+        """The exchange at one upstream. Raises UpstreamLost."""
+        work = self._work(upstream, exchange)
         if work.prefills:
             upstream.interrupt_probe()
         permit = upstream.desk.permit(work)
+        down, dialect = exchange.down, exchange.dialect
         try:
             with permit:
-                return await self._in_turn(down, dialect, ask, keys, body, permit)
+                return await self._in_turn(upstream, exchange, permit)
         except QueueFull:
             message = f"{self.config.targets.queue} requests wait already (--queue)"
             return self._answer(down, dialect, 429, "rate_limit_error", Outcome.QUEUE_FULL, message, retry=True, count=False)
         except Expired:
             message = f"waited {self.config.targets.wait:g} s for its turn (--wait) under policy {self.config.policy}"
             return self._answer(down, dialect, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, retry=True, count=False)
-        except UpstreamLost as error:
-            return self._lost(down, dialect, error)
 
-    def _work(self, down: Downstream, dialect: Dialect, ask: Ask, keys: list[int]) -> Work:
-        estimate = self.upstream.estimator.tokens(ask.size) if dialect.held else 1
+    def _work(self, upstream: Upstream, exchange: Exchange) -> Work:
+        dialect, ask, keys = exchange.dialect, exchange.ask, exchange.keys
+        estimate = upstream.estimator.tokens(ask.size) if dialect.held else 1
         if ask.ids is not None:
             estimate = len(ask.ids)
-        cached = self.upstream.texts.cached(keys) if keys else 0
+        cached = upstream.texts.cached(keys) if keys else 0
         return Work(
             id=str(next(self._ids)),
             uncached=max(1, estimate - cached),
             cached=cached,
-            client=client_of(down),
+            client=client_of(exchange.down),
             streams=ask.stream is not False,
-            paceable=dialect.paced and ask.render is not None and not self.upstream.is_unpaceable(shape_of(ask)),
+            paceable=dialect.paced and ask.render is not None and not upstream.is_unpaceable(shape_of(ask)),
+            prefills=exchange.prefills,
         )
 
-    async def _in_turn(
-        self, down: Downstream, dialect: Dialect, ask: Ask, keys: list[int], body: bytes, permit: Permit
-    ) -> Outcome:
+    async def _in_turn(self, upstream: Upstream, exchange: Exchange, permit: Permit) -> Outcome:
+        down, dialect, ask = exchange.down, exchange.dialect, exchange.ask
         outcome, pacing = Outcome.PASSED, None
         if not permit.entry.ready:
-            outcome, pacing = await self._pieces(ask, keys, shared_headers(down.request.headers), permit)
+            outcome, pacing = await self._pieces(upstream, exchange, permit)
         else:
             decision = await permit.grant()
             if permit.entry.big and self.config.policy in PACING:
                 outcome = Outcome.WHOLE
-                reason = Unpaced.MISSED if self.upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT
+                reason = Unpaced.MISSED if upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT
                 self.metrics.unpaced(reason)
                 log.info("%s: %d bytes waited %.1f s and are sent whole: %s", dialect.name, ask.size, decision.waited, reason)
             elif decision.waited > 0.001:
                 outcome = Outcome.HELD
         relay = ResponseRelay(down, permit, dialect, self.metrics)
-        head = RequestHead(down.request.method, self._target(down.request.target), self._request_headers(down.request.headers))
-        call = self.upstream.dialer.send(head, body, relay)
+        call = upstream.dialer.send(upstream.forwarded(down.request), exchange.body, relay)
+        upstream.gauges.sent.inc()
+        upstream.texts.went(exchange.keys, permit.entry.at + permit.entry.uncached)
         try:
             relay.call = call
             down.on_writable = relay.on_writable
-            sent = self.upstream.desk.now
+            sent = upstream.desk.now
             await relay.done
+            upstream.health.answered()
         finally:
             call.abort()
-        self._learn(ask, keys, pacing, relay, sent)
+        learn(upstream, self.metrics, exchange, pacing, relay, sent)
         return outcome
 
-    async def _pieces(self, ask: Ask, keys: list[int], headers: Headers, permit: Permit) -> tuple[Outcome, Pacing | None]:
+    async def _pieces(self, upstream: Upstream, exchange: Exchange, permit: Permit) -> tuple[Outcome, Pacing | None]:
         """A big request that may be paced: render it and send its pieces, until its own turn has come."""
-        pacing = None
+        ask, pacing = exchange.ask, None
         try:
-            pacing = await prepare(self.upstream, permit, ask, headers)
+            pacing = await prepare(upstream, permit, ask, shared_headers(exchange.down.request.headers))
             await pacing.run()
             if pacing.sent:
                 return Outcome.PACED, pacing
@@ -155,7 +175,7 @@ class Relay:
             self.metrics.unpaced(error.reason)
             log.warning("a prompt of %d bytes is sent whole, not paced: %s", ask.size, error)
             if error.reason is Unpaced.MISSED:
-                self.upstream.texts.deny(keys)
+                upstream.texts.deny(exchange.keys)
             if self.config.policy == "hold" and permit.entry.first_grant is None:
                 permit.measured(permit.entry.uncached, permit.entry.at, paceable=False)  # holding needs no pieces
             else:
@@ -163,71 +183,18 @@ class Relay:
             await permit.grant()
             return Outcome.WHOLE, None
 
-    def _learn(self, ask: Ask, keys: list[int], pacing: Pacing | None, relay: ResponseRelay, sent: float) -> None:
-        """What the answer says about the prefix cache."""
-        upstream = self.upstream
-        if relay.status != 200:
-            return
-        if relay.prompt_tokens:
-            upstream.estimator.learn(ask.size, relay.prompt_tokens)
-        if pacing is not None:
-            primed = pacing.done * pacing.block
-            seen = relay.cached_tokens
-            if seen is None and upstream.engine.reports and relay.prompt_tokens:
-                seen = 0
-            missed = seen < primed if seen is not None else self._took_too_long(pacing, relay, sent)
-            if missed and primed:
-                # The pieces were cached, yet this request did not find them: it was rendered otherwise, or they were evicted.
-                upstream.blocks.deny(pacing.keys, (seen or 0) // pacing.block)
-                upstream.texts.deny(keys)
-                if pacing.sent:
-                    self._paced_in_vain(ask, primed, seen)
-                return
-            if pacing.sent:
-                upstream.found(shape_of(ask))
-            upstream.texts.confirm(keys, len(ask.text), len(pacing.ids), primed)
-        elif keys and relay.cached_tokens is not None and relay.prompt_tokens:
-            if relay.cached_tokens:
-                upstream.texts.confirm(keys, len(ask.text), relay.prompt_tokens, relay.cached_tokens)
-            else:
-                upstream.texts.deny(keys)
-
-    def _paced_in_vain(self, ask: Ask, primed: int, seen: int | None) -> None:
-        self.metrics.unpaced(Unpaced.MISSED)
-        self.upstream.missed(shape_of(ask))
-        log.warning(
-            "a paced request hit %s of the %d tokens that its pieces had cached%s",
-            "few" if seen is None else seen,
-            primed,
-            f": prompts with {', '.join(sorted(ask.unrendered)) or 'this template'} are not paced any more"
-            if self.upstream.is_unpaceable(shape_of(ask))
-            else "",
-        )
-
-    def _took_too_long(self, pacing: Pacing, relay: ResponseRelay, sent: float) -> bool:
-        """Without cached_tokens in the answer: whether its first output came as late as a whole prefill would have."""
-        model = self.upstream.controller.pacer.model
-        if model is None or relay.first_output is None or pacing.done < 4:
-            return False
-        return relay.first_output - sent > 0.7 * model.prefill(len(pacing.ids)) + self.upstream.controller.learner.last_overhead
-
     # -- on the wire ----------------------------------------------------------------------------------
 
-    def _target(self, target: bytes) -> bytes:
-        return self.config.upstream.prefix + target
+    def _was_lost(self, upstream: Upstream, error: UpstreamLost) -> None:
+        log.warning("upstream %s: %s", upstream.target.origin.url, error)
+        upstream.gauges.lost.inc()
+        upstream.lost(error)
 
-    def _request_headers(self, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """As they came, but: those of one connection are dropped, Host names the upstream, and --upstream-key replaces
-        Authorization."""
-        kept = [(name, value) for name, value in end_to_end(headers) if name.lower() != b"host"]
-        return [(b"Host", self.config.upstream.authority), *self.upstream.with_key(kept)]
-
-    def _lost(self, down: Downstream, dialect: Dialect, error: UpstreamLost) -> Outcome:
-        log.warning("upstream %s: %s", self.config.upstream.url, error)
-        self.upstream.lost(error)
+    def _lost(self, exchange: Exchange, upstream: Upstream, error: UpstreamLost) -> Outcome:
+        down = exchange.down
         if not down.started:
-            message = f"upstream {self.config.upstream.url}: {error.detail}"
-            return self._answer(down, dialect, 502, "api_error", Outcome.UPSTREAM_LOST, message, count=False)
+            message = f"upstream {upstream.target.origin.url}: {error.detail}"
+            return self._answer(down, exchange.dialect, 502, "api_error", Outcome.UPSTREAM_LOST, message, count=False)
         # The status is out already. An answer that breaks off must not look like one that ended.
         down.abort()
         return Outcome.UPSTREAM_LOST
@@ -268,11 +235,6 @@ def client_of(down: Downstream) -> str:
         if value:
             return str(hash(value))
     return down.peer.rpartition(":")[0]
-
-
-def shape_of(ask: Ask) -> bytes:
-    """What decides over a rendering, beside the messages."""
-    return b"\0".join([ask.model.encode(), ",".join(sorted(ask.unrendered)).encode()])
 
 
 def printable(path: bytes) -> str:

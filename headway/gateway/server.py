@@ -1,19 +1,20 @@
-"""The gateway put together: two listeners, one upstream, and an orderly end."""
+"""The gateway put together: two listeners, its upstreams, and an orderly end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headway.errors import ServerError, UsageError
-from headway.gateway.config import Address, Config
+from headway.gateway.config import Address, Config, UpstreamConfig
 from headway.gateway.decisions import DecisionLog
+from headway.gateway.fleet import Fleet
 from headway.gateway.metrics import Metrics
 from headway.gateway.relay import Relay
 from headway.gateway.status import StatusPage
-from headway.gateway.transport.dialer import dial
 from headway.gateway.transport.interface import Handler, Listener
 from headway.gateway.transport.listener import listen
 from headway.gateway.upstream import Upstream
@@ -26,11 +27,16 @@ class Gateway:
     """A running gateway. `await start(config)`, then `await gateway.close()`."""
 
     config: Config
-    upstream: Upstream
+    fleet: Fleet
     metrics: Metrics
     front: Listener
     status: Listener
     decisions: DecisionLog | None = None
+
+    @property
+    def upstream(self) -> Upstream:
+        """The first upstream."""
+        return self.fleet.members[0]
 
     @property
     def url(self) -> str:
@@ -45,7 +51,7 @@ class Gateway:
         self.front.stop_accepting()
         await self.front.close(grace_s)
         await self.status.close(0.0)
-        await self.upstream.close()
+        await self.fleet.close()
         if self.decisions is not None:
             self.decisions.close()
 
@@ -55,32 +61,37 @@ async def start(config: Config) -> Gateway:
     metrics = Metrics()
     await _resolve(config)
     decisions = DecisionLog(config.decision_log, metrics.log_lost.inc) if config.decision_log is not None else None
-    dialer = dial(config.upstream.host, config.upstream.port, tls=config.upstream.tls)
-    upstream = Upstream(config, dialer, metrics, decisions)
+    fleet = Fleet(config, metrics, decisions)
     front = None
     try:
-        front = await _listen("--listen", config.listen, Relay(config, upstream, metrics), config.max_body)
-        status = await _listen("--status", config.status, StatusPage(config, upstream, metrics), 0)
+        front = await _listen("--listen", config.listen, Relay(config, fleet, metrics), config.max_body)
+        status = await _listen("--status", config.status, StatusPage(config, fleet, metrics), 0)
     except UsageError:
         if front is not None:
             await front.close(0.0)
-        await upstream.close()
+        await fleet.close()
         if decisions is not None:
             decisions.close()
         raise
-    upstream.start()
-    return Gateway(config, upstream, metrics, front, status, decisions)
+    fleet.start()
+    return Gateway(config, fleet, metrics, front, status, decisions)
 
 
-async def run(config: Config, ready: str = "headway: listening on") -> None:
-    """Serve until SIGTERM or SIGINT, then drain for at most `config.drain` seconds. A second signal ends it at once."""
+Reload = Callable[[], tuple[UpstreamConfig, ...]]
+
+
+async def run(config: Config, ready: str = "headway: listening on", reload: Reload | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, then drain for at most `config.drain` seconds. A second signal ends it at once. SIGHUP
+    takes over the upstreams that `reload` gives."""
     gateway = await start(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, _change, gateway.fleet, reload)
+    behind = ", ".join(upstream.origin.url for upstream in config.upstreams)
     print(
-        f"{ready} {gateway.url} -> {config.upstream.url} policy {config.policy}"
+        f"{ready} {gateway.url} -> {behind} policy {config.policy}"
         f" share {config.targets.share:g} gap {config.targets.gap:g} s, status {gateway.status_url}",
         flush=True,
     )
@@ -107,10 +118,27 @@ async def _listen(option: str, address: Address, handler: Handler, max_body: int
         raise UsageError(f"{option} {address.host}:{address.port}: not a host name") from None
 
 
-async def _resolve(config: Config) -> None:
+def _change(fleet: Fleet, reload: Reload | None) -> None:
+    if reload is None:
+        log.warning("SIGHUP: the upstreams are not from a --config file, so there is nothing to read again")
+        return
     try:
-        await asyncio.get_running_loop().getaddrinfo(config.upstream.host, config.upstream.port)
-    except OSError as error:
-        raise ServerError(f"--upstream {config.upstream.url}: {config.upstream.host}: {error.strerror or error}") from None
-    except UnicodeError:
-        raise UsageError(f"--upstream {config.upstream.url}: {config.upstream.host}: not a host name") from None
+        fleet.change(reload())
+    except UsageError as error:
+        log.error("SIGHUP: nothing was changed: %s", error)
+
+
+async def _resolve(config: Config) -> None:
+    """Raises ServerError when no upstream's host has an address; one of several without is only said."""
+    failed: list[ServerError] = []
+    for origin in (upstream.origin for upstream in config.upstreams):
+        try:
+            await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port)
+        except OSError as error:
+            failed.append(ServerError(f"--upstream {origin.url}: {origin.host}: {error.strerror or error}"))
+        except UnicodeError:
+            raise UsageError(f"--upstream {origin.url}: {origin.host}: not a host name") from None
+    if len(failed) == len(config.upstreams):
+        raise failed[0]
+    for failure in failed:
+        log.warning("%s", failure)

@@ -9,17 +9,18 @@ import msgspec
 from headway import __version__
 from headway.core.work import Phase
 from headway.gateway.config import Config
+from headway.gateway.fleet import Fleet
 from headway.gateway.metrics import Metrics
 from headway.gateway.transport.interface import Downstream, ResponseHead
 from headway.gateway.upstream import Upstream
 
 
-def snapshot(config: Config, upstream: Upstream) -> dict[str, Any]:
-    """What /status says (schema headway.status/1): times in seconds, sizes in tokens."""
-    controller, engine = upstream.controller, upstream.engine
-    model = controller.pacer.model
+def snapshot(config: Config, fleet: Fleet) -> dict[str, Any]:
+    """What /status says (schema headway.status/2): times in seconds, sizes in tokens. `upstream`, `engine`, `model` and `now`
+    are of the first upstream; `upstreams` has them of each."""
+    each = [_of(upstream) for upstream in fleet.all]
     return {
-        "schema": "headway.status/1",
+        "schema": "headway.status/2",
         "version": __version__,
         "policy": config.policy,
         "targets": {
@@ -28,7 +29,25 @@ def snapshot(config: Config, upstream: Upstream) -> dict[str, Any]:
             "wait": config.targets.wait,
             "stretch": config.targets.stretch,
         },
-        "upstream": {"url": config.upstream.url, "up": engine.up},
+        **each[0],
+        "upstreams": each,
+    }
+
+
+def _of(upstream: Upstream) -> dict[str, Any]:
+    controller, engine, health = upstream.controller, upstream.engine, upstream.health
+    model = controller.pacer.model
+    return {
+        "upstream": {
+            "url": upstream.target.origin.url,
+            "name": upstream.target.label,
+            "role": upstream.target.role,
+            "up": engine.up,
+            "standing": health.at(upstream.desk.now),
+            "failures": health.failures,
+            "draining": upstream.draining,
+            "models": sorted(upstream.models) if upstream.models is not None else None,
+        },
         "engine": {
             "block": engine.block,
             "block_confirmed": engine.block_confirmed,
@@ -61,9 +80,9 @@ def snapshot(config: Config, upstream: Upstream) -> dict[str, Any]:
 
 
 class StatusPage:
-    def __init__(self, config: Config, upstream: Upstream, metrics: Metrics) -> None:
+    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics) -> None:
         self._config = config
-        self._upstream = upstream
+        self._fleet = fleet
         self._metrics = metrics
 
     async def __call__(self, down: Downstream) -> None:
@@ -71,14 +90,11 @@ class StatusPage:
         if down.request.method not in (b"GET", b"HEAD"):
             _send(down, 405, b"text/plain", b"only GET\n")
         elif path == b"/metrics":
-            controller = self._upstream.controller
-            self._metrics.live.set(controller.live)
-            self._metrics.queued.set(controller.waiting)
-            self._metrics.in_flight.set(controller.in_flight)
-            self._upstream.show_model()
+            for upstream in self._fleet.all:
+                upstream.show()
             _send(down, 200, b"text/plain; version=0.0.4; charset=utf-8", self._metrics.page())
         elif path == b"/status":
-            _send(down, 200, b"application/json", msgspec.json.encode(snapshot(self._config, self._upstream)))
+            _send(down, 200, b"application/json", msgspec.json.encode(snapshot(self._config, self._fleet)))
         elif path == b"/healthz":
             _send(down, 200, b"text/plain", b"ok\n")
         else:

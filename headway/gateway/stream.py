@@ -67,7 +67,7 @@ class ResponseRelay:
         try:
             self.down.head(mirrored(head))
         except ValueError as error:
-            self.lost(UpstreamLost(LostReason.PROTOCOL, f"a response head that cannot be passed on: {error}"))
+            self.lost(UpstreamLost(LostReason.PROTOCOL, f"a response head that cannot be passed on: {error}", answered=True))
             if self.call is not None:
                 self.call.abort()
 

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -22,21 +23,25 @@ from headway import __version__
 from headway.core.capability import Capability
 from headway.core.controller import Controller
 from headway.core.estimate import TokenEstimator
+from headway.core.health import Health
 from headway.core.journal import RecordedController, Sink
 from headway.core.prefix import BlockIndex, TextIndex
 from headway.core.work import Decision, Entry, Piece
 from headway.engines.vllm.metrics import EngineMetrics, parse
 from headway.engines.vllm.probe import Answer, Found, Question, probe
 from headway.gateway.calls import Reply, fetch
-from headway.gateway.config import Config
+from headway.gateway.config import Config, UpstreamConfig
 from headway.gateway.desk import Desk, clock
-from headway.gateway.metrics import Metrics
+from headway.gateway.metrics import Metrics, UpstreamGauges
+from headway.gateway.transport.framing import end_to_end
 from headway.gateway.transport.interface import Dialer, Headers, LostReason, RequestHead, UpstreamLost
 
 log = logging.getLogger("headway.gateway")
 
 SCRAPE_S = 5.0
 """Seconds between two looks at the engine's /metrics."""
+MODELS_S = 60.0
+"""Seconds between two looks at the models that one of several upstreams serves."""
 SHAPES = 256
 """Most prompt shapes remembered as not to be paced."""
 MISSES = 2
@@ -95,10 +100,19 @@ class Engine:
 
 
 class Upstream:
-    def __init__(self, config: Config, dialer: Dialer, metrics: Metrics, journal: Sink | None = None) -> None:
+    def __init__(
+        self, config: Config, target: UpstreamConfig, dialer: Dialer, metrics: Metrics, journal: Sink | None = None
+    ) -> None:
         self.config = config
+        self.target = target
         self.dialer = dialer
         self.metrics = metrics
+        self.gauges = UpstreamGauges(metrics, target.label)
+        self.health = Health()
+        self.draining = target.drain
+        self.models: frozenset[str] | None = None
+        """Names of the models that it serves, where it said so."""
+        self.on_down: Callable[[Upstream], None] = lambda upstream: None
         self.controller = self._controller(journal)
         self.desk = Desk(self.controller, self._on_grant)
         self.engine = Engine()
@@ -110,6 +124,7 @@ class Upstream:
         self._watch: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._warned: set[str] = set()
+        self._models_at = 0.0
 
     def _controller(self, journal: Sink | None) -> Controller:
         config = self.config
@@ -117,21 +132,29 @@ class Upstream:
             return Controller(config.policy, config.targets)
         about = {"unix": round(time.time(), 3), "version": __version__}
         now = clock(asyncio.get_running_loop())
-        return RecordedController(config.policy, config.targets, journal, now=now, upstream=config.upstream.url, about=about)
+        return RecordedController(config.policy, config.targets, journal, now=now, upstream=self.target.origin.url, about=about)
 
     # -- small requests ---------------------------------------------------------------------------
 
     def head(self, method: bytes, path: bytes, headers: Headers = ()) -> RequestHead:
         """Head of a request of the gateway's own, with the client's own headers where it acts for one."""
-        own = [(b"Host", self.config.upstream.authority), *self.with_key(headers)]
-        return RequestHead(method, self.config.upstream.prefix + path, own)
+        own = [(b"Host", self.target.origin.authority), *self.with_key(headers)]
+        return RequestHead(method, self.target.origin.prefix + path, own)
+
+    def forwarded(self, request: RequestHead) -> RequestHead:
+        """The head of a client's request for this upstream: as it came, but those of one connection are dropped, Host names
+        the upstream, and the upstream's key replaces the client's."""
+        kept = [(name, value) for name, value in end_to_end(request.headers) if name.lower() != b"host"]
+        headers = [(b"Host", self.target.origin.authority), *self.with_key(kept)]
+        return RequestHead(request.method, self.target.origin.prefix + request.target, headers)
 
     def with_key(self, headers: Headers) -> Headers:
-        """The headers with --upstream-key, where there is one, in the place of the client's own keys."""
-        if self.config.upstream_key is None:
+        """The headers with the upstream's key, where there is one, in the place of the client's own keys."""
+        key = self.target.key if self.target.key is not None else self.config.upstream_key
+        if key is None:
             return headers
         others = [(name, value) for name, value in headers if name.lower() not in (b"authorization", b"x-api-key")]
-        return [*others, (b"Authorization", b"Bearer " + self.config.upstream_key.encode())]
+        return [*others, (b"Authorization", b"Bearer " + key.encode())]
 
     async def post(self, path: bytes, body: Any, headers: Headers = (), timeout: float | None = None) -> Reply:
         head = self.head(b"POST", path, [*headers, (b"Content-Type", b"application/json")])
@@ -145,9 +168,11 @@ class Upstream:
             self.lost(error)
             return None
         except TimeoutError:
+            self.health.failed(self.desk.now)
             self._set_up(False)
             return None
         self._set_up(True)
+        self.health.checked(self.desk.now)
         return parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else None
 
     @staticmethod
@@ -161,6 +186,14 @@ class Upstream:
         return details.cached_tokens if details is not None else None
 
     # -- learning ---------------------------------------------------------------------------------
+
+    def show(self) -> None:
+        """Publish what is the case now."""
+        self.gauges.live.set(self.controller.live)
+        self.gauges.queued.set(self.controller.waiting)
+        self.gauges.in_flight.set(self.controller.in_flight)
+        self.gauges.takes.set(0 if self.draining or not self.health.takes(self.desk.now, 0) else 1)
+        self.show_model()
 
     def start(self) -> None:
         self._watch = asyncio.create_task(self._look())
@@ -186,8 +219,11 @@ class Upstream:
             try:
                 latest = await self.scrape()
             except ValueError as error:
-                log.warning("/metrics of %s cannot be read: %s", self.config.upstream.url, error)
+                log.warning("/metrics of %s cannot be read: %s", self.target.origin.url, error)
                 latest = None
+            if len(self.config.upstreams) > 1 and self.engine.up and self.desk.now >= self._models_at:
+                self._models_at = self.desk.now + MODELS_S
+                self.models = frozenset(await self._model_ids()) or None
             if latest is not None:
                 self._learn_metrics(latest)
                 idle = latest.idle and not any(entry.work.prefills for entry in self.controller.entries.values())
@@ -207,7 +243,7 @@ class Upstream:
             self._set_block(latest.block_size, confirmed=False)
         self._tell_controller()
         foreign = int(latest.running) - self.controller.in_engine
-        self.metrics.foreign.set(max(0, foreign) if self._probing is None else 0)
+        self.gauges.foreign.set(max(0, foreign) if self._probing is None else 0)
 
     async def _run_probe(self) -> None:
         latest = self.engine.latest
@@ -282,7 +318,7 @@ class Upstream:
 
     def _set_block(self, block: int, confirmed: bool) -> None:
         self.engine.block, self.engine.block_confirmed = block, confirmed
-        self.metrics.block.set(block)
+        self.gauges.block.set(block)
         self._tell_controller()
 
     def _tell_controller(self) -> None:
@@ -297,7 +333,7 @@ class Upstream:
         if model is None:
             return
         for term in ("a", "e", "b", "c", "h"):
-            self.metrics.model.labels(term).set(getattr(model, term))
+            self.gauges.model(term).set(getattr(model, term))
         targets, pacer = self.config.targets, self.controller.pacer
         reachable, floor = pacer.reachable_gap(), pacer.share_floor()
         if self.engine.block is None or reachable is None or floor is None:
@@ -352,8 +388,12 @@ class Upstream:
         """It could not be reached, or broke off."""
         if error.reason is LostReason.CONNECT:
             self.engine.gone = True
-        if error.reason in (LostReason.CONNECT, LostReason.TIMEOUT):
+        unreachable = error.reason in (LostReason.CONNECT, LostReason.TIMEOUT)
+        self.health.failed(self.desk.now, unreachable)
+        if unreachable:
             self._set_up(False)
+        if not self.health.takes(self.desk.now, 0):
+            self.on_down(self)
 
     def _forget(self) -> None:
         """The engine may be a new one: nothing is taken for cached, and what it can do is learned again."""
@@ -368,13 +408,11 @@ class Upstream:
 
     def _set_up(self, up: bool) -> None:
         if up is not self.engine.up:
-            log.log(
-                logging.INFO if up else logging.WARNING, "upstream %s is %s", self.config.upstream.url, "up" if up else "down"
-            )
+            log.log(logging.INFO if up else logging.WARNING, "upstream %s is %s", self.target.origin.url, "up" if up else "down")
             if up and self.engine.gone:
                 self._forget()
         self.engine.up = up
-        self.metrics.upstream_up.set(1 if up else 0)
+        self.gauges.up.set(1 if up else 0)
 
 
 class ProbeRefused(Exception):

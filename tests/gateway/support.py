@@ -17,9 +17,10 @@ from typing import Any
 import aiohttp
 
 from headway.core.targets import Targets
-from headway.gateway.config import Address, Config, parse_origin
+from headway.gateway.config import Address, Config, UpstreamConfig, parse_origin
 from headway.gateway.server import Gateway, start
 from headway.gateway.status import snapshot
+from headway.gateway.upstream import Upstream
 from headway.simulator.cache import CacheLayout
 from headway.simulator.engine import EngineSettings
 from headway.simulator.profiles import FrontEnd, Profile
@@ -70,7 +71,7 @@ def settings(url: str, policy: str = "pace", **options: Any) -> Config:
     targets = {name: options.pop(name) for name in ("share", "gap", "wait", "stretch", "queue") if name in options}
     options.setdefault("probe", False)
     return Config(
-        upstream=parse_origin(url),
+        upstreams=(UpstreamConfig(parse_origin(url)),),
         listen=Address("127.0.0.1", 0),
         status=Address("127.0.0.1", 0),
         policy=policy,
@@ -101,7 +102,7 @@ async def until(condition: Callable[[], bool], limit_s: float = 5.0, what: str =
 
 def now(served: Gateway) -> dict[str, int]:
     """The `now` part of /status."""
-    return dict(snapshot(served.config, served.upstream)["now"])
+    return dict(snapshot(served.config, served.fleet)["now"])
 
 
 def idle(served: Gateway) -> bool:
@@ -115,9 +116,9 @@ async def probed(served: Gateway, limit_s: float = 10.0) -> None:
     assert upstream.controller.pacer.model is not None
 
 
-def teach(served: Gateway, block: int = BLOCK) -> None:
+def teach(served: Gateway, block: int = BLOCK, upstream: Upstream | None = None) -> None:
     """What a probe of FAST would have found, without the time that it takes."""
-    upstream = served.upstream
+    upstream = upstream or served.upstream
     upstream.engine.caching, upstream.engine.reports, upstream.engine.probed = True, True, True
     upstream._set_block(block, confirmed=True)
     for tokens in (64, 128, 256, 512, 64, 128, 256, 512, 1024):
@@ -128,7 +129,7 @@ def metric(served: Gateway, sample: str) -> float:
     """Value of a line of the gateway's own /metrics, by its full name and labels; 0 where there is none."""
     for line in served.metrics.page().decode().splitlines():
         name, _, value = line.rpartition(" ")
-        if name == sample:
+        if name in (sample, f'{sample}{{upstream="{served.upstream.target.label}"}}'):
             return float(value)
     return 0.0
 

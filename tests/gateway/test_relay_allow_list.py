@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headway.gateway.config import Address, Config, parse_origin
+from headway.gateway.config import Address, Config, UpstreamConfig, parse_origin
 from tests.gateway.support import Scripted, exchange, gateway, metric, now, post, raw_request, run, scripted
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -72,7 +72,7 @@ def test_upstream_with_a_path() -> None:
 
 
 def test_loopback_by_default() -> None:
-    config = Config(upstream=parse_origin("http://127.0.0.1:8000"))
+    config = Config((UpstreamConfig(parse_origin("http://127.0.0.1:8000")),))
     assert config.listen.loopback and config.status.loopback
     assert not Address("0.0.0.0", 1).loopback and not Address("::", 1).loopback and Address("::1", 1).loopback
 

@@ -137,7 +137,7 @@ def test_names_that_are_none() -> None:
             await start(settings("http://a..b:1"))
         with pytest.raises(UsageError, match="--listen"):
             config = settings("http://127.0.0.1:1")
-            await start(type(config)(upstream=config.upstream, listen=Address("a..b", 1)))
+            await start(type(config)(config.upstreams, listen=Address("a..b", 1)))
 
     asyncio.run(main())
 

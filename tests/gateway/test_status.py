@@ -34,17 +34,18 @@ def test_status_says_what_is_the_case() -> None:
             big = asyncio.ensure_future(post(served.front.port, "/v1/chat/completions", chat(text(4000))))
             await until(lambda: now(served)["queued"] == 1)
             page = (await exchange(served.status.port, raw_request("GET", "/status"))).json
-            assert page["schema"] == "headway.status/1" and page["policy"] == "hold"
+            assert page["schema"] == "headway.status/2" and page["policy"] == "hold"
             assert page["targets"] == {"share": 0.4, "gap": 0.1, "wait": 20.0, "stretch": 20.0}
-            assert page["upstream"] == {"url": server.url, "up": True}
+            assert page["upstream"]["url"] == server.url and page["upstream"]["up"] and page["upstream"]["standing"] == "up"
+            assert len(page["upstreams"]) == 1 and page["upstreams"][0]["now"] == page["now"]
             assert page["engine"]["block"] == 64 and page["engine"]["prefix_caching"] is True
             assert page["model"]["ready"] and page["model"]["b"] > 0 and page["model"]["piece_tokens"] >= 64
             assert page["now"] == {
                 "live": 1, "queued": 1, "pieces": 0, "in_engine": 1, "requests": 2, "prefill_tokens_in_flight": 0
             }  # fmt: skip
             text_page = (await exchange(served.status.port, raw_request("GET", "/metrics"))).body.decode()
-            for line in ("headway_live_decodes 1.0", "headway_queued_requests 1.0", "headway_upstream_up 1.0"):
-                assert line in text_page.splitlines()
+            for line in ("headway_live_decodes", "headway_queued_requests", "headway_upstream_up", "headway_upstream_takes"):
+                assert f'{line}{{upstream="{served.upstream.target.label}"}} 1.0' in text_page.splitlines()
             for task in (stream, big):
                 task.cancel()
             await asyncio.gather(stream, big, return_exceptions=True)

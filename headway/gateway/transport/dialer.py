@@ -86,11 +86,11 @@ class HttpCall:
         self.connection = None
         self.sink.eof()
 
-    def lost(self, reason: LostReason, detail: str) -> None:
+    def lost(self, reason: LostReason, detail: str, answered: bool = False) -> None:
         if not self.over:
             self.over = True
             self.connection = None
-            self.sink.lost(UpstreamLost(reason, detail))
+            self.sink.lost(UpstreamLost(reason, detail, answered))
 
 
 class HttpDialer:

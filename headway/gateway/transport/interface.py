@@ -64,10 +64,12 @@ class LostReason(enum.StrEnum):
 class UpstreamLost(Exception):
     """An upstream call that ended without a complete response."""
 
-    def __init__(self, reason: LostReason, detail: str) -> None:
+    def __init__(self, reason: LostReason, detail: str, answered: bool = False) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+        self.answered = answered
+        """Any byte of the response had come."""
 
 
 class BodyTooLarge(Exception):

@@ -121,7 +121,7 @@ class Outbound(asyncio.Protocol):
             return
         where = "in the middle of" if self.answered else "before"
         how = "reset" if isinstance(exc, ConnectionResetError) else "closed"
-        call.lost(LostReason.CLOSED, f"connection {how} by {self._dialer.origin} {where} the response")
+        call.lost(LostReason.CLOSED, f"connection {how} by {self._dialer.origin} {where} the response", self.answered)
 
     def data_received(self, data: bytes) -> None:
         if self.call is None:
@@ -151,7 +151,7 @@ class Outbound(asyncio.Protocol):
         self._tell()
         if call is not None and self.call is call:
             self.close()
-            call.lost(LostReason.PROTOCOL, f"not HTTP/1.1 from {self._dialer.origin}: {detail}")
+            call.lost(LostReason.PROTOCOL, f"not HTTP/1.1 from {self._dialer.origin}: {detail}", answered=True)
 
     def _tell(self) -> None:
         """Pass on what the last read brought. The sink may end the call in any of these."""

@@ -1,0 +1,49 @@
+"""What is known of one exchange, whichever upstream it goes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headway.gateway.dialects.ask import Ask
+from headway.gateway.dialects.table import Dialect
+from headway.gateway.fleet import Load
+from headway.gateway.transport.interface import Downstream, LostReason, UpstreamLost
+
+RESENDS = 1
+"""Times that a request may go to another upstream after one closed the connection on it without a byte of answer: that engine
+may have died of it."""
+SAFE = (b"GET", b"HEAD", b"OPTIONS")
+
+
+@dataclass(slots=True)
+class Exchange:
+    down: Downstream
+    dialect: Dialect
+    ask: Ask
+    keys: list[int]
+    """Of the text index."""
+    body: bytes
+    resent: int = 0
+    load: Load = field(init=False)
+
+    def __post_init__(self) -> None:
+        ask = self.ask
+        known = len(ask.ids) if ask.ids is not None else None
+        self.load = Load(ask.size if self.prefills else 0, known, self.keys, ask.model)
+
+    @property
+    def prefills(self) -> bool:
+        return self.dialect.held and len(self.body) > 0
+
+    def may_go_again(self, error: UpstreamLost) -> bool:
+        """Whether the request may go to another upstream after this one was lost. Yes where it cannot have been worked on,
+        because there was no connection. Where it was sent: only if not a byte was answered, it has no effect beside its
+        answer (a prompt, or a method without effects), and not more than RESENDS times."""
+        if error.answered:
+            return False
+        if error.reason in (LostReason.CONNECT, LostReason.TIMEOUT):
+            return True
+        if error.reason is not LostReason.CLOSED or self.resent >= RESENDS:
+            return False
+        self.resent += 1
+        return self.prefills or self.down.request.method in SAFE

@@ -1,0 +1,73 @@
+"""What a finished answer says about its upstream: tokens a byte, what was cached, whether pacing was worth it."""
+
+from __future__ import annotations
+
+import logging
+
+from headway.core.outcome import Unpaced
+from headway.gateway.dialects.ask import Ask
+from headway.gateway.exchange import Exchange
+from headway.gateway.metrics import Metrics
+from headway.gateway.pieces import Pacing
+from headway.gateway.stream import ResponseRelay
+from headway.gateway.upstream import Upstream
+
+log = logging.getLogger("headway.gateway")
+
+
+def shape_of(ask: Ask) -> bytes:
+    """What decides over a rendering, beside the messages."""
+    return b"\0".join([ask.model.encode(), ",".join(sorted(ask.unrendered)).encode()])
+
+
+def learn(
+    upstream: Upstream, metrics: Metrics, exchange: Exchange, pacing: Pacing | None, relay: ResponseRelay, sent: float
+) -> None:
+    """`sent`: when the request went out, on the event loop's clock."""
+    ask, keys = exchange.ask, exchange.keys
+    if relay.status != 200:
+        return
+    if relay.prompt_tokens:
+        upstream.estimator.learn(ask.size, relay.prompt_tokens)
+    if pacing is not None:
+        primed = pacing.done * pacing.block
+        seen = relay.cached_tokens
+        if seen is None and upstream.engine.reports and relay.prompt_tokens:
+            seen = 0
+        missed = seen < primed if seen is not None else _took_too_long(upstream, pacing, relay, sent)
+        if missed and primed:
+            # The pieces were cached, yet this request did not find them: it was rendered otherwise, or they were evicted.
+            upstream.blocks.deny(pacing.keys, (seen or 0) // pacing.block)
+            upstream.texts.deny(keys)
+            if pacing.sent:
+                _paced_in_vain(upstream, metrics, ask, primed, seen)
+            return
+        if pacing.sent:
+            upstream.found(shape_of(ask))
+        upstream.texts.confirm(keys, len(ask.text), len(pacing.ids), primed)
+    elif keys and relay.cached_tokens is not None and relay.prompt_tokens:
+        if relay.cached_tokens:
+            upstream.texts.confirm(keys, len(ask.text), relay.prompt_tokens, relay.cached_tokens)
+        else:
+            upstream.texts.deny(keys)
+
+
+def _paced_in_vain(upstream: Upstream, metrics: Metrics, ask: Ask, primed: int, seen: int | None) -> None:
+    metrics.unpaced(Unpaced.MISSED)
+    upstream.missed(shape_of(ask))
+    log.warning(
+        "a paced request hit %s of the %d tokens that its pieces had cached%s",
+        "few" if seen is None else seen,
+        primed,
+        f": prompts with {', '.join(sorted(ask.unrendered)) or 'this template'} are not paced any more"
+        if upstream.is_unpaceable(shape_of(ask))
+        else "",
+    )
+
+
+def _took_too_long(upstream: Upstream, pacing: Pacing, relay: ResponseRelay, sent: float) -> bool:
+    """Without cached_tokens in the answer: whether its first output came as late as a whole prefill would have."""
+    model = upstream.controller.pacer.model
+    if model is None or relay.first_output is None or pacing.done < 4:
+        return False
+    return relay.first_output - sent > 0.7 * model.prefill(len(pacing.ids)) + upstream.controller.learner.last_overhead
