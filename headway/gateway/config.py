@@ -87,6 +87,10 @@ class Config:
     """Seconds that answers under way may take to end after SIGTERM."""
     decision_log: Path | None = None
     """File to which every decision is appended (decisions.py)."""
+    keepalive: float = 15.0
+    """Seconds between two signs of life to the client of a held request, and before the first; 0: none."""
+    keepalive_json: bool = False
+    """Whitespace before a held answer that is not a stream."""
 
 
 def parse_origin(text: str, option: str = "--upstream") -> Origin:

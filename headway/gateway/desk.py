@@ -114,6 +114,11 @@ class Permit:
             desk._emptied = None
         desk.turn()
 
+    @property
+    def waits(self) -> bool:
+        """Whether it was not granted anything at once."""
+        return self._decision is None
+
     async def grant(self) -> Go | Piece:
         """The next decision about this request. Raises Expired."""
         if self._decision is None:

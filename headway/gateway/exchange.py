@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from headway.gateway.dialects.ask import Ask
 from headway.gateway.dialects.table import Dialect
 from headway.gateway.fleet import Load
+from headway.gateway.keepalive import HeldAnswer, Keeper
 from headway.gateway.transport.interface import Downstream, LostReason, UpstreamLost
 
 RESENDS = 1
@@ -25,11 +26,23 @@ class Exchange:
     body: bytes
     resent: int = 0
     load: Load = field(init=False)
+    held: HeldAnswer | None = None
+    """`down` with keep-alives, once the request had to wait."""
 
     def __post_init__(self) -> None:
         ask = self.ask
         known = len(ask.ids) if ask.ids is not None else None
         self.load = Load(ask.size if self.prefills else 0, known, self.keys, ask.model)
+
+    def hold(self, keeper: Keeper) -> None:
+        """It has to wait: from now on its client is kept waiting, if that can be done."""
+        if self.held is None:
+            self.held = keeper.hold(self.down, self.dialect, self.ask.stream)
+            self.down = self.held or self.down
+
+    def close(self) -> None:
+        if self.held is not None:
+            self.held.close()
 
     @property
     def prefills(self) -> bool:

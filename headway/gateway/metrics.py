@@ -20,6 +20,8 @@ class Metrics:
         self._unpaced = Counter("headway_unpaced", "Big requests sent whole, by why they were not paced", ["reason"], registry=r)
         self.pieces = Counter("headway_pieces", "Pieces sent", registry=r)
         self.piece_tokens = Counter("headway_piece_tokens", "Uncached prompt tokens prefilled in pieces", registry=r)
+        self.keepalives = Counter("headway_keepalives", "Comments, pings or spaces sent to clients of held requests", registry=r)
+        self.late_errors = Counter("headway_late_errors", "Errors told inside a 200 that keep-alives had begun", registry=r)
         self.yielded = Counter("headway_share_yielded", "Grants in which a newcomer's bound overruled the share", registry=r)
         self.waited = Histogram(
             "headway_wait_seconds", "Seconds from a request's arrival to its first grant", registry=r, buckets=SECONDS

@@ -10,6 +10,7 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from urllib.parse import unquote_to_bytes
@@ -25,6 +26,7 @@ from headway.gateway.dialects.ask import Ask
 from headway.gateway.dialects.table import Dialect, dialect_of
 from headway.gateway.exchange import Exchange
 from headway.gateway.fleet import Fleet
+from headway.gateway.keepalive import Clock, Keeper
 from headway.gateway.learning import learn, shape_of
 from headway.gateway.metrics import Metrics
 from headway.gateway.pieces import GaveUp, Pacing, prepare, shared_headers
@@ -43,10 +45,12 @@ SMALL_BODY = 2048
 
 
 class Relay:
-    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics) -> None:
+    def __init__(self, config: Config, fleet: Fleet, metrics: Metrics, clock: Clock | None = None) -> None:
+        """`clock`: what keep-alives go by (the event loop, unless a test has another)."""
         self.config = config
         self.fleet = fleet
         self.metrics = metrics
+        self._keeper = Keeper(config, clock or asyncio.get_running_loop(), metrics)
         self._ids = itertools.count(1)
 
     async def __call__(self, down: Downstream) -> None:
@@ -84,6 +88,13 @@ class Relay:
         ask = Ask(size=len(body)) if encoded else dialect.read(body) if body else Ask()
         keys = text_keys(ask.seed, ask.text) if dialect.held and len(ask.text) >= SMALL_BODY else []
         exchange = Exchange(down, dialect, ask, keys, body)
+        try:
+            return await self._anywhere(exchange)
+        finally:
+            exchange.close()
+
+    async def _anywhere(self, exchange: Exchange) -> Outcome:
+        """The exchange at the best upstream, or at another where that one was lost before it answered."""
         tried: list[Upstream] = []
         upstream = self.fleet.choose(exchange.load)
         while True:
@@ -105,16 +116,21 @@ class Relay:
         if work.prefills:
             upstream.interrupt_probe()
         permit = upstream.desk.permit(work)
-        down, dialect = exchange.down, exchange.dialect
         try:
             with permit:
+                if permit.waits:
+                    exchange.hold(self._keeper)
                 return await self._in_turn(upstream, exchange, permit)
         except QueueFull:
             message = f"{self.config.targets.queue} requests wait already (--queue)"
-            return self._answer(down, dialect, 429, "rate_limit_error", Outcome.QUEUE_FULL, message, retry=True, count=False)
+            return self._answer(
+                exchange.down, exchange.dialect, 429, "rate_limit_error", Outcome.QUEUE_FULL, message, retry=True, count=False
+            )
         except Expired:
             message = f"waited {self.config.targets.wait:g} s for its turn (--wait) under policy {self.config.policy}"
-            return self._answer(down, dialect, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, retry=True, count=False)
+            return self._answer(
+                exchange.down, exchange.dialect, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, retry=True, count=False
+            )
 
     def _work(self, upstream: Upstream, exchange: Exchange) -> Work:
         dialect, ask, keys = exchange.dialect, exchange.ask, exchange.keys
@@ -147,7 +163,7 @@ class Relay:
             elif decision.waited > 0.001:
                 outcome = Outcome.HELD
         relay = ResponseRelay(down, permit, dialect, self.metrics)
-        call = upstream.dialer.send(upstream.forwarded(down.request), exchange.body, relay)
+        call = upstream.dialer.send(upstream.forwarded(down.request, plain=exchange.held is not None), exchange.body, relay)
         upstream.gauges.sent.inc()
         upstream.texts.went(exchange.keys, permit.entry.at + permit.entry.uncached)
         try:
@@ -159,6 +175,8 @@ class Relay:
         finally:
             call.abort()
         learn(upstream, self.metrics, exchange, pacing, relay, sent)
+        if relay.status == 200:
+            self._keeper.answered(down.request, relay.headers)
         return outcome
 
     async def _pieces(self, upstream: Upstream, exchange: Exchange, permit: Permit) -> tuple[Outcome, Pacing | None]:
@@ -198,6 +216,9 @@ class Relay:
         # The status is out already. An answer that breaks off must not look like one that ended.
         down.abort()
         return Outcome.UPSTREAM_LOST
+
+    def _not_now(self, exchange: Exchange, status: int, kind: str, outcome: Outcome, message: str) -> Outcome:
+        return self._answer(exchange.down, exchange.dialect, status, kind, outcome, message, retry=True, count=False)
 
     def _answer(
         self,

@@ -12,6 +12,7 @@ from headway.errors import ServerError, UsageError
 from headway.gateway.config import Address, Config, UpstreamConfig
 from headway.gateway.decisions import DecisionLog
 from headway.gateway.fleet import Fleet
+from headway.gateway.keepalive import Clock
 from headway.gateway.metrics import Metrics
 from headway.gateway.relay import Relay
 from headway.gateway.status import StatusPage
@@ -56,15 +57,16 @@ class Gateway:
             self.decisions.close()
 
 
-async def start(config: Config) -> Gateway:
-    """Raises UsageError where an address cannot be used, ServerError where the upstream's host has no address."""
+async def start(config: Config, clock: Clock | None = None) -> Gateway:
+    """`clock`: what keep-alives go by, in place of the event loop. Raises UsageError where an address cannot be used,
+    ServerError where the upstream's host has no address."""
     metrics = Metrics()
     await _resolve(config)
     decisions = DecisionLog(config.decision_log, metrics.log_lost.inc) if config.decision_log is not None else None
     fleet = Fleet(config, metrics, decisions)
     front = None
     try:
-        front = await _listen("--listen", config.listen, Relay(config, fleet, metrics), config.max_body)
+        front = await _listen("--listen", config.listen, Relay(config, fleet, metrics, clock), config.max_body)
         status = await _listen("--status", config.status, StatusPage(config, fleet, metrics), 0)
     except UsageError:
         if front is not None:

@@ -141,10 +141,12 @@ class Upstream:
         own = [(b"Host", self.target.origin.authority), *self.with_key(headers)]
         return RequestHead(method, self.target.origin.prefix + path, own)
 
-    def forwarded(self, request: RequestHead) -> RequestHead:
+    def forwarded(self, request: RequestHead, plain: bool) -> RequestHead:
         """The head of a client's request for this upstream: as it came, but those of one connection are dropped, Host names
-        the upstream, and the upstream's key replaces the client's."""
-        kept = [(name, value) for name, value in end_to_end(request.headers) if name.lower() != b"host"]
+        the upstream, and the upstream's key replaces the client's. `plain`: the answer must not be compressed, for it may
+        follow a head that does not say so."""
+        dropped = (b"host", b"accept-encoding") if plain else (b"host",)
+        kept = [(name, value) for name, value in end_to_end(request.headers) if name.lower() not in dropped]
         headers = [(b"Host", self.target.origin.authority), *self.with_key(kept)]
         return RequestHead(request.method, self.target.origin.prefix + request.target, headers)
 

@@ -5,6 +5,8 @@ that sees bytes.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import json
 import os
 import time
@@ -44,6 +46,43 @@ FAST = Profile(
 )
 
 
+class ManualClock:
+    """In the place of an event loop's timers: time passes when `advance` says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[tuple[float, int, ManualTimer]] = []
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> ManualTimer:
+        timer = ManualTimer(callback)
+        heapq.heappush(self._timers, (self.now + delay, next(_order), timer))
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._timers and self._timers[0][0] <= end:
+            self.now, _, timer = heapq.heappop(self._timers)
+            if not timer.cancelled:
+                timer.callback()
+        self.now = end
+
+    @property
+    def pending(self) -> int:
+        return sum(1 for _, _, timer in self._timers if not timer.cancelled)
+
+
+_order = itertools.count()
+
+
+@dataclass
+class ManualTimer:
+    callback: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 def run(main: Coroutine[Any, Any, None], limit_s: float = 30.0) -> None:
     """asyncio.run with a bound; fails when the test leaves a task behind."""
 
@@ -81,8 +120,8 @@ def settings(url: str, policy: str = "pace", **options: Any) -> Config:
 
 
 @asynccontextmanager
-async def gateway(url: str, policy: str = "pace", **options: Any) -> AsyncIterator[Gateway]:
-    served = await start(settings(url, policy, **options))
+async def gateway(url: str, policy: str = "pace", clock: ManualClock | None = None, **options: Any) -> AsyncIterator[Gateway]:
+    served = await start(settings(url, policy, **options), clock)
     try:
         yield served
         assert not served.upstream.desk._permits.keys() - served.upstream.controller.entries.keys()

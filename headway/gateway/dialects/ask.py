@@ -7,6 +7,7 @@ engine answers it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -35,6 +36,12 @@ class Ask:
     """Body for the engine's /tokenize, or None where the prompt cannot go in pieces."""
     piece: dict[str, Any] = field(default_factory=dict)
     """Fields that a piece must share with the request, beside its prompt."""
+    media: int = 0
+    """Images, sounds and the like. Their tokens are known when the answer's usage is."""
+    partial: bool = False
+    """More of the prompt is kept by the server (`previous_response_id`), so that `size` says only what is new of it."""
+    background: bool = False
+    """The answer comes at once, and the work goes on behind it."""
     unrendered: frozenset[str] = frozenset()
     """Fields of the request that /tokenize does not know: its rendering is checked by the last hit."""
 
@@ -68,6 +75,9 @@ class ChatBody(_Common):
     documents: msgspec.Raw = NONE
     truncate_prompt_tokens: msgspec.Raw = NONE
     prompt_logprobs: msgspec.Raw = NONE
+    response_format: msgspec.Raw = NONE
+    functions: msgspec.Raw = NONE
+    function_call: msgspec.Raw = NONE
 
 
 class CompletionBody(_Common):
@@ -78,16 +88,26 @@ class CompletionBody(_Common):
     echo: bool | None = False
 
 
-class OtherBody(msgspec.Struct):
-    """/v1/messages and /v1/responses: counted, protected and held, not paced."""
+class MessagesBody(msgspec.Struct):
+    """Anthropic's. `system` is a text or a list of blocks; thinking and tool blocks stand in `messages` like any other."""
 
     model: str | None = ""
     stream: bool | None = False
     messages: msgspec.Raw = NONE
-    input: msgspec.Raw = NONE
     system: msgspec.Raw = NONE
+    tools: msgspec.Raw = NONE
+
+
+class ResponsesBody(msgspec.Struct):
+    model: str | None = ""
+    stream: bool | None = False
+    input: msgspec.Raw = NONE
     instructions: msgspec.Raw = NONE
     tools: msgspec.Raw = NONE
+    previous_response_id: msgspec.Raw = NONE
+    conversation: msgspec.Raw = NONE
+    prompt: msgspec.Raw = NONE
+    background: bool | None = False
 
 
 _ids = msgspec.json.Decoder(list[TokenId])
@@ -102,21 +122,43 @@ RENDERED = (
     "add_special_tokens",
 )
 """Fields of a chat request that /tokenize takes under the same name."""
-UNRENDERED = ("tool_choice", "reasoning_effort", "documents", "truncate_prompt_tokens")
+UNRENDERED = (
+    "tool_choice",
+    "reasoning_effort",
+    "documents",
+    "truncate_prompt_tokens",
+    "response_format",
+    "functions",
+    "function_call",
+)
 """Fields that may change the rendering and that /tokenize lacks."""
-MEDIA = (b'"image_url"', b'"input_audio"', b'"video_url"', b'"audio_url"', b'"image_embeds"', b'"file"')
+MEDIA = re.compile(
+    rb'"type"\s*:\s*"(?:image_url|image|input_image|input_audio|audio_url|video_url|image_embeds|audio|video|file|input_file|document)"'
+)
 """Content types whose tokens are not in the text. Inside a JSON string the quotes are escaped, so text cannot match."""
+_BULK = re.compile(rb'"(?:data:[^"]{64,}|[A-Za-z0-9+/=_-]{512,})"')
+"""A string that is an image or the like, not text."""
+
+
+def _weigh(text: bytes) -> tuple[int, int]:
+    """Bytes of text and number of media parts of a list of messages."""
+    media = sum(1 for _ in MEDIA.finditer(text))
+    if not media:
+        return len(text), 0
+    return len(text) - sum(len(found.group()) for found in _BULK.finditer(text)), media
 
 
 def _ask_of_chat(chat: ChatBody) -> Ask:
     messages = bytes(chat.messages)
-    pieces = _given(chat.prompt_logprobs) is None and not any(mark in messages for mark in MEDIA)
+    size, media = _weigh(messages)
+    pieces = _given(chat.prompt_logprobs) is None and not media
     render = None
     if pieces and messages[:1] == b"[":
         render = {"model": chat.model} if chat.model is not None else {}
         render |= {name: getattr(chat, name) for name in RENDERED if _given(getattr(chat, name)) is not None}
     return Ask(
-        size=len(messages) + len(bytes(chat.tools)),
+        size=size + len(bytes(chat.tools)),
+        media=media,
         text=messages.rstrip(b"] \n\r\t"),
         seed=b"\0".join(
             [(chat.model or "").encode(), (chat.cache_salt or "").encode(), bytes(chat.tools), bytes(chat.chat_template_kwargs)]
@@ -152,16 +194,27 @@ def _ask_of_completion(completion: CompletionBody) -> Ask:
     return ask
 
 
-def _ask_of_other(other: OtherBody) -> Ask:
+def _ask_of_messages(body: MessagesBody) -> Ask:
     # What comes first in the prompt comes first here, so that a later turn begins with an earlier one.
-    head = b"".join(bytes(part) for part in (other.system, other.instructions, other.tools))
-    text = bytes(other.messages) if _given(other.messages) is not None else bytes(other.input)
+    return _ask_of_turns(body.model, body.stream, bytes(body.system) + bytes(body.tools), bytes(body.messages))
+
+
+def _ask_of_responses(body: ResponsesBody) -> Ask:
+    ask = _ask_of_turns(body.model, body.stream, bytes(body.instructions) + bytes(body.tools), bytes(body.input))
+    ask.partial = any(_given(field) is not None for field in (body.previous_response_id, body.conversation, body.prompt))
+    ask.background = bool(body.background)
+    return ask
+
+
+def _ask_of_turns(model: str | None, stream: bool | None, head: bytes, turns: bytes) -> Ask:
+    size, media = _weigh(turns)
     return Ask(
-        size=len(head) + len(text),
-        text=text.rstrip(b']" \n\r\t'),
-        seed=(other.model or "").encode() + b"\0" + head,
-        stream=bool(other.stream),
-        model=other.model or "",
+        size=len(head) + size,
+        media=media,
+        text=turns.rstrip(b']" \n\r\t'),
+        seed=(model or "").encode() + b"\0" + head,
+        stream=bool(stream),
+        model=model or "",
     )
 
 
@@ -186,7 +239,8 @@ def read_nothing(body: bytes) -> Ask:
 
 read_chat = _reader(ChatBody, _ask_of_chat)
 read_completion = _reader(CompletionBody, _ask_of_completion)
-read_other = _reader(OtherBody, _ask_of_other)
+read_messages = _reader(MessagesBody, _ask_of_messages)
+read_responses = _reader(ResponsesBody, _ask_of_responses)
 
 
 def _given(raw: msgspec.Raw) -> bytes | None:
