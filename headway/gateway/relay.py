@@ -123,14 +123,10 @@ class Relay:
                 return await self._in_turn(upstream, exchange, permit)
         except QueueFull:
             message = f"{self.config.targets.queue} requests wait already (--queue)"
-            return self._answer(
-                exchange.down, exchange.dialect, 429, "rate_limit_error", Outcome.QUEUE_FULL, message, retry=True, count=False
-            )
+            return self._not_now(exchange, 429, "rate_limit_error", Outcome.QUEUE_FULL, message)
         except Expired:
             message = f"waited {self.config.targets.wait:g} s for its turn (--wait) under policy {self.config.policy}"
-            return self._answer(
-                exchange.down, exchange.dialect, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, retry=True, count=False
-            )
+            return self._not_now(exchange, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message)
 
     def _work(self, upstream: Upstream, exchange: Exchange) -> Work:
         dialect, ask, keys = exchange.dialect, exchange.ask, exchange.keys
