@@ -30,6 +30,7 @@ class Finding:
     fix: str
     versions: str
     source: str
+    refusal: str | None = None  # the engine does not start, and says this; empty where its words are not known
 
 
 def check(one: Deployment) -> list[Finding]:
@@ -68,6 +69,7 @@ def _apply(rule: LintRule, one: Deployment) -> Finding | None:
         fix=rule.fix.format(**words),
         versions=str(rule.versions),
         source=rule.source,
+        refusal=rule.refusal.format(**words) if holds and rule.refusal is not None else None,
     )
 
 

@@ -21,7 +21,10 @@ SCHEDULER = f"{VLLM}/blob/main/vllm/v1/core/sched/scheduler.py"
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
-    """`level`: error (refused, or breaks the service), warning (does nothing, or a trap), note (worth knowing)."""
+    """`level`: error (refused, or breaks the service), warning (does nothing, or a trap), note (worth knowing).
+
+    `refusal`: None where the engine starts; else what it says when it does not, empty where its words are not known here.
+    """
 
     id: str
     name: str
@@ -33,6 +36,7 @@ class LintRule:
     fix: str
     source: str
     when: When
+    refusal: str | None = None
 
 
 #: Options and the releases whose parser knows them (read in the packages; see docs/lint.md).
@@ -71,6 +75,7 @@ def _unknown_rules() -> list[LintRule]:
                 ),
                 f"{VLLM}/blob/main/vllm/engine/arg_utils.py",
                 conditions.given(option),
+                refusal=f"unrecognized arguments: {flag}",
             )
         )
     return found
@@ -80,7 +85,7 @@ RULES: tuple[LintRule, ...] = (
     LintRule("HV001", "budget-below-block", "vllm", Range(None, "0.27"), "error",
         "max_num_batched_tokens {budget} is less than the block of {block} tokens, which this version refuses",
         "in align mode a chunk has to hold a whole block, and the start asserts it", "use at least {block} plus the tokens of the running streams, e.g. 2048",
-        f"{VLLM}/blob/v0.26.0/vllm/config/vllm.py", conditions.budget_below_block),
+        f"{VLLM}/blob/v0.26.0/vllm/config/vllm.py", conditions.budget_below_block, refusal="In Mamba cache align mode, block_size ({block}) must be <= max_num_batched_tokens ({budget})."),
     LintRule("HV002", "budget-at-block", "vllm", Range(), "error",
         "max_num_batched_tokens {budget} leaves less than one block of {block} tokens beside {streams} running stream(s): long prompts wait until the streams end",
         "chunks are rounded down to whole blocks, so what is left beside the decode tokens rounds to 0; measured: the newcomer was shut out for the whole answer",
@@ -88,7 +93,7 @@ RULES: tuple[LintRule, ...] = (
     LintRule("HV003", "threshold-below-block", "vllm", Range(None, "0.27"), "error",
         "long_prefill_token_threshold {value} is less than the block of {block} tokens, which this version refuses",
         "in align mode a chunk has to hold a whole block, and the start asserts it", "remove it, or use vLLM 0.27 or later",
-        f"{VLLM}/blob/v0.26.0/vllm/config/vllm.py", conditions.threshold_below_block),
+        f"{VLLM}/blob/v0.26.0/vllm/config/vllm.py", conditions.threshold_below_block, refusal=""),
     LintRule("HV004", "interval-without-ranks", "vllm", Range("0.24", "0.33"), "warning",
         "prefill_schedule_interval {value} does nothing on one engine in this version",
         "before 0.33 only the data-parallel loop reads it; it is accepted and never used", "use vLLM 0.33, headway's scheduler class, or headway in front",
@@ -96,7 +101,7 @@ RULES: tuple[LintRule, ...] = (
     LintRule("HV005", "partial-prefills-refused", "vllm", Range(None, "0.27"), "error",
         "{option} {value} is refused: \"Concurrent Partial Prefill is not supported\"",
         "the V1 engine checks for it at start and its scheduler never had it", "remove it; long_prefill_token_threshold bounds one request's part of a step",
-        f"{VLLM}/blob/v0.26.0/vllm/engine/arg_utils.py", lambda x: conditions.above("max_num_partial_prefills", 1)(x) or conditions.above("max_long_partial_prefills", 1)(x)),
+        f"{VLLM}/blob/v0.26.0/vllm/engine/arg_utils.py", lambda x: conditions.above("max_num_partial_prefills", 1)(x) or conditions.above("max_long_partial_prefills", 1)(x), refusal="Concurrent Partial Prefill is not supported"),
     LintRule("HV006", "priority-is-no-cure", "vllm", Range(), "warning",
         "scheduling_policy priority does not keep a running answer from stalling",
         "it orders the waiting queue and chooses who is evicted; running prefills keep their chunk and their place", "bound the chunk or pace the prefill; keep priority only for the queue",
@@ -124,13 +129,13 @@ RULES: tuple[LintRule, ...] = (
         "prefix_match_unit {value} does not divide the block of {block} tokens",
         "hits are counted in units inside a block", "use a divisor of the block, e.g. 16", f"{VLLM}/blob/main/vllm/config/cache.py", conditions.match_unit),
     LintRule("HV013", "all-mode-removed", "vllm", Range("0.32"), "error",
-        "mamba_cache_mode all is refused: it was removed", "only align and none are left", "use align", f"{VLLM}/blob/main/vllm/config/cache.py", conditions.all_mode),
+        "mamba_cache_mode all is refused: it was removed", "only align and none are left", "use align", f"{VLLM}/blob/main/vllm/config/cache.py", conditions.all_mode, refusal=""),
     LintRule("HV014", "second-runner-with-align", "vllm", Range("0.24", "0.26"), "error",
         "VLLM_USE_V2_MODEL_RUNNER with a hybrid model and prefix caching is refused", "the second model runner does not know align mode in this version", "unset it, or use 0.26",
-        f"{VLLM}/blob/v0.24.0/vllm/config/vllm.py", conditions.second_runner),
+        f"{VLLM}/blob/v0.24.0/vllm/config/vllm.py", conditions.second_runner, refusal=""),
     LintRule("HV015", "budget-below-seqs", "vllm", Range(), "error",
         "max_num_batched_tokens {budget} is less than max_num_seqs {seqs}, which is refused", "each running stream takes a token of the budget", "raise the budget or lower max_num_seqs",
-        f"{VLLM}/blob/main/vllm/config/scheduler.py", conditions.budget_below_seqs),
+        f"{VLLM}/blob/main/vllm/config/scheduler.py", conditions.budget_below_seqs, refusal=""),
     LintRule("HV016", "whole-prefills", "vllm", Range(), "warning",
         "chunked prefill is switched off: a long prompt runs as one step", "every running answer stands still for the whole prefill", "remove --no-enable-chunked-prefill",
         "https://docs.vllm.ai/en/latest/configuration/optimization.html", conditions.unchunked),
