@@ -40,9 +40,12 @@ class Suite:
         seed: int | None = None,
         *,
         alone: int = ALONE_AT_LEAST,
+        first_rep: int = 0,
     ) -> None:
-        """`alone`: the intruder is measured alone this often, at least; fewer only where other suites add theirs."""
-        self.names, self.reps, self.settings, self.url, self.alone = tuple(names), reps, settings, url, alone
+        """`alone`: the intruder is measured alone this often, at least; fewer only where other suites add theirs, and
+        then `first_rep` says how many repetitions those have."""
+        self.names, self.reps, self.settings, self.url = tuple(names), reps, settings, url
+        self.alone, self.first_rep = alone, first_rep
         self.rng = random.Random(seed)
         self.document: dict[str, Any] = {
             "schema": SCHEMA, "headway": __version__, "started_unix": time.time(),
@@ -62,9 +65,9 @@ class Suite:
                 context = Context(http, target, scale, self.rng, self.settings)
                 say(f"{target.url}, model {target.model}: warm-up")
                 await self._preflight(context, target)
-                for rep in range(max(self.reps, self.alone)):
+                for rep in range(self.first_rep, self.first_rep + max(self.reps, self.alone)):
                     await self._one("intruder-alone", context, rep, say, keep)
-                    if rep < self.reps:
+                    if rep < self.first_rep + self.reps:
                         for name in self.names:
                             await self._one(name, context, rep, say, keep)
         except HeadwayError as error:

@@ -10,12 +10,13 @@ import typer
 from typer.core import TyperGroup
 
 from headway.bench.compare import HEADERS as COMPARED
-from headway.bench.compare import compare, load
+from headway.bench.compare import as_json, compare, load, row
 from headway.bench.report import HEADERS, page, remarks, rows
 from headway.bench.scenarios import DEFAULT, SCENARIOS, Settings
 from headway.bench.server import base_url
 from headway.bench.suite import Suite
 from headway.bench.tables import show
+from headway.commands.arms import arms_command
 from headway.errors import CheckFailed, HeadwayError, UsageError
 from headway.lab.install import to_stderr
 from headway.lab.process import run
@@ -106,14 +107,21 @@ def _print(suite: Suite, markdown: Path | None) -> None:
 
 @bench.command("compare")
 def compare_command(
-    a: Annotated[Path, typer.Argument(help="headway.bench/1")],
-    b: Annotated[Path, typer.Argument(help="headway.bench/1")],
+    a: Annotated[str, typer.Argument(help="headway.bench/1 or headway.arms/1; FILE#ARM for one arm")],
+    b: Annotated[str, typer.Argument(help="the same")],
+    json_file: Annotated[Path | None, typer.Option("--json", help="headway.compare/1")] = None,
 ) -> None:
     """Two measurements, figure by figure; a difference is called only when its interval leaves out zero."""
-    differences = compare(load(a), load(b))
+    first, second = load(a), load(b)
+    differences = compare(first, second)
     if not differences:
         raise CheckFailed(f"{a} and {b} have no scenario in common with valid runs")
-    show(COMPARED, [difference.row() for difference in differences])
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(first, second, differences), indent=1) + "\n")
+    show(COMPARED, [row(difference) for difference in differences])
+
+
+bench.command("arms")(arms_command)
 
 
 def register(app: typer.Typer) -> None:

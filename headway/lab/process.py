@@ -46,12 +46,14 @@ def tail(log: IO[bytes], lines: int = 8) -> str:
 
 async def stop(process: asyncio.subprocess.Process, patience: float | None = None) -> None:
     """SIGTERM to the process, then SIGKILL to its whole group: a server's workers must not outlive it."""
-    if process.returncode is None:
-        process.terminate()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), STOP_S if patience is None else patience)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        if process.returncode is None:
+            process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_S if patience is None else patience)
+    finally:  # also when a second Ctrl-C interrupts the waiting
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from headway.bench.compare import compare, interval
+from headway.bench.compare import Side, compare, side
+from headway.bench.differences import interval
 from headway.bench.record import restore
-from headway.bench.suite import SCHEMA, summary
+from headway.bench.suite import SCHEMA
 from headway.bench.window import gaps
 from headway.cli import main
 from tests.bench.stub import Stub, serve, size_plan
@@ -172,9 +173,9 @@ def test_runs_without_overlap_fail_the_check() -> None:
     assert "none of 2 overlap runs" in last_line(err)
 
 
-def _document(values: list[float]) -> dict[str, Any]:
+def _document(values: list[float]) -> Side:
     runs = [{"scenario": "overlap-after", "rep": i, "void": None, "figures": {"share": value}} for i, value in enumerate(values)]
-    return {"runs": runs, "summary": summary(runs)}
+    return side({"runs": runs})
 
 
 def test_a_difference_is_called_only_above_the_noise() -> None:
