@@ -117,6 +117,10 @@ def serve(
     decision_log: Annotated[
         Path | None, typer.Option(envvar="HEADWAY_DECISION_LOG", help="append every decision to this file, a JSON line each")
     ] = None,
+    resends: Annotated[
+        str,
+        typer.Option(envvar="HEADWAY_RESENDS", help="marked, replace, join or off: the same request again while it is under way"),
+    ] = "marked",
     log_level: Annotated[str, typer.Option(envvar="HEADWAY_LOG_LEVEL", help="debug, info, warning or error")] = "info",
 ) -> None:
     """The gateway: keeps live answers streaming while long prompts come in."""

@@ -85,7 +85,9 @@ class Controller:
             raise QueueFull
         if work.id in self.entries:
             raise ValueError(f"request {work.id} has arrived before")
-        entry = Entry(work, arrived=now, uncached=max(1, work.uncached), at=work.cached)
+        entry = Entry(
+            work, arrived=now if work.since is None else min(work.since, now), uncached=max(1, work.uncached), at=work.cached
+        )
         self._classify(entry)
         if entry.big and not self.live and not self._contended() and entry.uncached <= self.pacer.alone_piece(entry.at):
             entry.big = False  # one piece at most, with nobody to protect: sent whole it is the same, without the detour

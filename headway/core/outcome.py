@@ -17,6 +17,8 @@ class Outcome(enum.StrEnum):
     CLIENT_LEFT = "client_left"
     UPSTREAM_LOST = "upstream_lost"
     REFUSED = "refused"
+    REPLACED = "replaced"
+    JOINED = "joined"
 
 
 REASONS: dict[Outcome, str] = {
@@ -28,6 +30,8 @@ REASONS: dict[Outcome, str] = {
     Outcome.QUEUE_FULL: "not sent on: as many requests wait as --queue allows",
     Outcome.CLIENT_LEFT: "the client left before the answer was complete",
     Outcome.UPSTREAM_LOST: "the upstream could not be reached, or broke off",
+    Outcome.REPLACED: "ended in favour of a resend of the same request, which has its place",
+    Outcome.JOINED: "a resend that was given the answer of the request under way",
     Outcome.REFUSED: "not relayed: the path, the method or the body is not one that this gateway passes",
 }
 

@@ -2,7 +2,8 @@
 
 Invariants
 ----------
-1. Two requests of one client in one bucket leave in the order they came (those not ready yet stand aside, in place).
+1. Two requests of one client in one bucket leave in the order they came (those not ready yet stand aside, in place); a resend
+   has the place of the one that it stands for.
 2. While a long request waits, shorts together get at most as many tokens as it does.
 """
 
@@ -37,10 +38,9 @@ class Bucket:
     def heads(self) -> Iterator[Entry]:
         """The first ready request of each client, in the order of the clients' turns."""
         for line in self._by_client.values():
-            for entry in line.values():
-                if entry.ready:
-                    yield entry
-                    break
+            head = min((entry for entry in line.values() if entry.ready), key=lambda entry: entry.arrived, default=None)
+            if head is not None:
+                yield head
 
     def __iter__(self) -> Iterator[Entry]:
         for line in self._by_client.values():

@@ -32,6 +32,8 @@ class Work:
     """Its answer comes as a stream, so that it is a live decode from its first output."""
     paceable: bool = True
     """Its dialect can be sent piece by piece."""
+    since: float | None = None
+    """When its client first asked for it, where this is a resend that inherits the place; None: now."""
     prefills: bool = True
     """It asks for prefill. One that does not (a health check, a list of models) never waits and is not in the engine; if it
     streams, it is a live decode all the same."""

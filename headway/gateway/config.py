@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headway.core.policy import POLICIES
+from headway.core.resends import Mode
 from headway.core.routing import Role
 from headway.core.targets import Targets
 from headway.errors import UsageError
@@ -91,6 +92,8 @@ class Config:
     """Seconds between two signs of life to the client of a held request, and before the first; 0: none."""
     keepalive_json: bool = False
     """Whitespace before a held answer that is not a stream."""
+    resends: Mode = Mode.MARKED
+    """What becomes of the same request again while the first is under way."""
 
 
 def parse_origin(text: str, option: str = "--upstream") -> Origin:
@@ -183,6 +186,13 @@ def parse_policy(name: str) -> str:
     if name not in POLICIES:
         raise UsageError(f"--policy {name!r}: not one of {', '.join(POLICIES)}")
     return name
+
+
+def parse_resends(name: str) -> Mode:
+    try:
+        return Mode(name)
+    except ValueError:
+        raise UsageError(f"--resends {name!r}: not one of {', '.join(Mode)}") from None
 
 
 def parse_key(key: str | None) -> str | None:

@@ -25,6 +25,8 @@ class Exchange:
     """Of the text index."""
     body: bytes
     resent: int = 0
+    since: float | None = None
+    """When it, or the one whose place it has, first arrived at a desk, on the event loop's clock."""
     load: Load = field(init=False)
     held: HeldAnswer | None = None
     """`down` with keep-alives, once the request had to wait."""

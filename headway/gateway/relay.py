@@ -19,6 +19,7 @@ from headway.core.controller import QueueFull
 from headway.core.outcome import Outcome, Unpaced
 from headway.core.policy import PACING
 from headway.core.prefix import text_keys
+from headway.core.resends import Mode
 from headway.core.work import Work
 from headway.gateway.config import Config
 from headway.gateway.desk import Expired, Permit
@@ -30,6 +31,7 @@ from headway.gateway.keepalive import Clock, Keeper
 from headway.gateway.learning import learn, shape_of
 from headway.gateway.metrics import Metrics
 from headway.gateway.pieces import GaveUp, Pacing, prepare, shared_headers
+from headway.gateway.resends import Resends
 from headway.gateway.stream import ResponseRelay
 from headway.gateway.transport.interface import BodyTooLarge, Downstream, ResponseHead, UpstreamLost
 from headway.gateway.upstream import Upstream
@@ -50,6 +52,7 @@ class Relay:
         self.config = config
         self.fleet = fleet
         self.metrics = metrics
+        self._resends = Resends(config.resends) if config.resends is not Mode.OFF else None
         self._keeper = Keeper(config, clock or asyncio.get_running_loop(), metrics)
         self._ids = itertools.count(1)
 
@@ -89,7 +92,9 @@ class Relay:
         keys = text_keys(ask.seed, ask.text) if dialect.held and len(ask.text) >= SMALL_BODY else []
         exchange = Exchange(down, dialect, ask, keys, body)
         try:
-            return await self._anywhere(exchange)
+            if self._resends is None or not exchange.prefills:
+                return await self._anywhere(exchange)
+            return await self._resends.run(exchange, client_of(down), self._anywhere)
         finally:
             exchange.close()
 
@@ -118,6 +123,7 @@ class Relay:
         permit = upstream.desk.permit(work)
         try:
             with permit:
+                exchange.since = permit.entry.arrived
                 if permit.waits:
                     exchange.hold(self._keeper)
                 return await self._in_turn(upstream, exchange, permit)
@@ -142,6 +148,7 @@ class Relay:
             streams=ask.stream is not False,
             paceable=dialect.paced and ask.render is not None and not upstream.is_unpaceable(shape_of(ask)),
             prefills=exchange.prefills,
+            since=exchange.since,
         )
 
     async def _in_turn(self, upstream: Upstream, exchange: Exchange, permit: Permit) -> Outcome:
