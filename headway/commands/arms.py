@@ -14,8 +14,11 @@ from headway.bench.arms.document import compose
 from headway.bench.arms.file import Plan, read
 from headway.bench.arms.ledger import Ledger, whole
 from headway.bench.arms.progress import Lines, progress
-from headway.bench.arms.report import difference_headers, difference_rows, explanation, headers, page, remarks, rows, scenarios
+from headway.bench.arms.report import difference_headers, difference_rows, explanation, headers, remarks, rows, scenarios
 from headway.bench.arms.runner import Runner
+from headway.bench.pictures.report import FRONTIER, TIMELINE, drawings, html, markdown, save
+from headway.bench.pictures.source import load
+from headway.bench.pictures.svg import svg
 from headway.bench.tables import show
 from headway.commands.serve import serve
 from headway.errors import CheckFailed, ServerError, UsageError
@@ -97,11 +100,48 @@ def _say_plan(plan: Plan, runner: Runner) -> None:
 
 
 def _write(document: dict[str, Any], ledger: Ledger, json_file: Path | None) -> None:
+    folder = ledger.folder
     text = json.dumps(document, indent=1) + "\n"
-    whole(ledger.folder / "arms.json", text)
-    whole(ledger.folder / "report.md", page(document))
+    whole(folder / "arms.json", text)
     if json_file is not None:
         json_file.write_text(text)
+    pictures = drawings(document, folder)
+    for name, picture in pictures.items():
+        whole(folder / f"{name}.svg", svg(picture))
+    whole(folder / "report.md", markdown(document, [(one.title, f"{name}.svg") for name, one in pictures.items()]))
+    whole(folder / "report.html", html(document, list(pictures.values())))
+    try:
+        for name, picture in pictures.items():
+            save(picture, folder / f"{name}.png")
+    except UsageError as error:  # everything else is there already
+        to_stderr(f"no PNG: {error}")
+
+
+def report_command(
+    path: Annotated[Path, typer.Argument(help="headway.bench/1, headway.arms/1 or a folder of bench arms; its events beside it")],
+    html_file: Annotated[Path | None, typer.Option("--html", help="one page that holds everything")] = None,
+    markdown_file: Annotated[Path | None, typer.Option("--markdown", help="a page to paste into docs")] = None,
+    timeline: Annotated[Path | None, typer.Option(help="picture: .svg, .png or .pdf")] = None,
+    frontier: Annotated[Path | None, typer.Option(help="picture: .svg, .png or .pdf")] = None,
+) -> None:
+    """Pages and pictures of a saved measurement."""
+    document, folder = load(path)
+    told = [one for one in (html_file, markdown_file, timeline, frontier) if one is not None]
+    if not told:
+        raise UsageError("say what to write: --html, --markdown, --timeline or --frontier")
+    for one in told:
+        if not one.resolve().parent.is_dir():
+            raise UsageError(f"{one}: there is no folder {one.resolve().parent}")
+    pictures = drawings(document, folder)
+    for name, file in ((TIMELINE, timeline), (FRONTIER, frontier)):
+        if file is not None:
+            if name not in pictures:
+                raise CheckFailed(f"{path}: no run in it has what the {name} shows (an overlap scenario)")
+            save(pictures[name], file)
+    if html_file is not None:
+        html_file.write_text(html(document, list(pictures.values())))
+    if markdown_file is not None:
+        markdown_file.write_text(markdown(document))
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from headway.bench.scenarios import DEFAULT, SCENARIOS, Settings
 from headway.bench.server import base_url
 from headway.bench.suite import Suite
 from headway.bench.tables import show
-from headway.commands.arms import arms_command
+from headway.commands.arms import arms_command, report_command
 from headway.errors import CheckFailed, HeadwayError, UsageError
 from headway.lab.install import to_stderr
 from headway.lab.process import run
@@ -122,6 +122,7 @@ def compare_command(
 
 
 bench.command("arms")(arms_command)
+bench.command("report")(report_command)
 
 
 def register(app: typer.Typer) -> None:

@@ -16,6 +16,7 @@ COLUMNS = (
     ("stalled", "stalled_s", True), ("victim's TTFT", "victim_ttft_s", True), ("intruder's TTFT", "intruder_ttft_s", True),
     ("T/T0", "stretch", False), ("excess", "excess", False),
 )  # fmt: skip
+TITLE = "Arms: a live answer beside a long prefill"
 SHOWN = ("share", "longest_gap_s", "stalled_s", "victim_ttft_s", "intruder_ttft_s", "stretch")
 TITLES = {figure: title for title, figure, _ in COLUMNS}
 TIMES = {figure for _, figure, timed in COLUMNS if timed}
@@ -140,19 +141,19 @@ def explanation(document: Document) -> list[str]:
     return out
 
 
-def _how(arm: Mapping[str, Any]) -> str:
+def how(arm: Mapping[str, Any]) -> str:
     server = arm["server"]
-    how = f"`{shlex.join(server['command'])}`" if server["command"] else f"running at {server['url']}"
+    told = f"`{shlex.join(server['command'])}`" if server["command"] else f"running at {server['url']}"
     if server["env"]:
-        how += " with " + " ".join(f"`{name}={value}`" for name, value in server["env"])
+        told += " with " + " ".join(f"`{name}={value}`" for name, value in server["env"])
     if arm["gateway"] is not None:
-        how += f", behind `{shlex.join(['headway', 'serve', *arm['gateway']])}`"
-    return f"{how}, {', '.join(arm['versions'])}" if arm["versions"] else how
+        told += f", behind `{shlex.join(['headway', 'serve', *arm['gateway']])}`"
+    return f"{told}, version {', '.join(arm['versions'])}" if arm["versions"] else told
 
 
 def page(document: Document, pictures: Sequence[tuple[str, str]] = ()) -> str:
     """Markdown, ready to paste. `pictures`: (title, path)."""
-    title = document["title"] or "Arms: a live answer beside a long prefill"
+    title = document["title"] or TITLE
     settings = document["arms"][0]["settings"]
     lines = [
         f"# {title}", "",
@@ -166,5 +167,5 @@ def page(document: Document, pictures: Sequence[tuple[str, str]] = ()) -> str:
     lines += [line for text, path in pictures for line in (f"![{text}]({path})", "")]
     if told := remarks(document):
         lines += ["## Remarks", "", *(f"- {text}" for text in told), ""]
-    lines += ["## Arms", "", *(f"- **{arm['name']}**: {_how(arm)}" for arm in document["arms"]), ""]
+    lines += ["## Arms", "", *(f"- **{arm['name']}**: {how(arm)}" for arm in document["arms"]), ""]
     return "\n".join(lines)
