@@ -95,7 +95,7 @@ def serve(
         str | None,
         typer.Option(envvar="HEADWAY_STATUS", help="host:port for /metrics and /status [default: loopback, one above --listen]"),
     ] = None,
-    policy: Annotated[str, typer.Option(envvar="HEADWAY_POLICY", help=", ".join(POLICIES))] = "pace",
+    policy: Annotated[str, typer.Option(envvar="HEADWAY_POLICY", help=", ".join(POLICIES))] = "auto",
     share: Annotated[
         float, typer.Option(envvar="HEADWAY_SHARE", help="part of its solo rate that a live answer keeps, 0..1")
     ] = 0.5,
@@ -105,6 +105,9 @@ def serve(
         float, typer.Option(envvar="HEADWAY_STRETCH", help="largest (TTFT - W)/W of a newcomer, W its prefill alone")
     ] = 20.0,
     queue: Annotated[int, typer.Option(envvar="HEADWAY_QUEUE", help="most requests waiting at once")] = 1000,
+    queue_tokens: Annotated[
+        int, typer.Option(envvar="HEADWAY_QUEUE_TOKENS", help="most uncached prompt tokens waiting at once")
+    ] = 4_000_000,
     upstream_key: Annotated[
         str | None, typer.Option(envvar="HEADWAY_UPSTREAM_KEY", help="sent upstream as Authorization: Bearer")
     ] = None,
@@ -137,7 +140,7 @@ def serve(
         listen=parse_address(listen, "--listen"),
         status=parse_address(status, "--status") if status is not None else beside(parse_address(listen, "--listen")),
         policy=parse_policy(policy),
-        targets=parse_targets(share, gap, wait, stretch, queue),
+        targets=parse_targets(share, gap, wait, stretch, queue, queue_tokens),
         upstream_key=parse_key(upstream_key),
         relay=parse_relay(relay or []),
         probe=probe == "on",

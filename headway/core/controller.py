@@ -1,30 +1,34 @@
 """The controller of one engine, driven by the gateway and by the simulator alike.
 
-Events with a time go in (`arrive`, `measured`, `prefilled`, `first_output`, `output`, `leave`); `decide(now)` gives what may
+Events with a time go in (`arrive`, `measured`, `prefilled`, `first_output`, `output`, `leave`, ...); `decide(now)` gives what may
 happen now, and `wake(now)` when to ask again if nothing else happens.
 
 Invariants
 ----------
 1. Every request that arrived leaves exactly once, by `leave`, from any phase; an `Expire` is followed by its `leave`.
-2. A request that is ready has its first grant at most `targets.wait` after it arrived (if `decide` is called when `wake`
+2. A request that is ready has its first grant at most its class's `wait` after it arrived (if `decide` is called when `wake`
    says), policy `serialize` excepted, whose requests expire at that bound.
-3. Uncached tokens in flight are at most one piece, tiny requests and overdue ones apart.
-4. With no answer live nothing waits for a share.
+3. Uncached tokens in flight are at most one piece, tiny, exempt and overdue ones apart; one prompt is in pieces at a time,
+   overdue ones apart.
+4. With no protected answer live nothing waits for a share.
 5. Counts come from `entries` alone: there is no second place in which they are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from headway.core import bounds
 from headway.core.capability import Capability
+from headway.core.classes import INTERACTIVE, Classes, default_classes, strictest_gap
 from headway.core.debt import DebtLedger
 from headway.core.pacing import Pacer
-from headway.core.policy import PACING, POLICIES, Say, View
+from headway.core.policy import ASIDE, PACING, POLICIES, Say, View
 from headway.core.queue import Queue
 from headway.core.steps import StepLearner
 from headway.core.targets import Targets
-from headway.core.work import Decision, Entry, Expire, Go, Phase, Piece, Work
+from headway.core.work import Decision, Entry, Expire, Go, Phase, Piece, Why, Work
 
 INFINITY = float("inf")
 
@@ -35,18 +39,24 @@ IN_ENGINE = frozenset({Phase.PIECE, Phase.WHOLE, Phase.DECODE})
 
 
 class QueueFull(Exception):
-    """As many requests wait as `Targets.queue` allows."""
+    """As much waits as may. `limit`: the option that says so; `wait`: seconds that the request would have waited, predicted."""
+
+    def __init__(self, limit: str, allowed: int, wait: float) -> None:
+        super().__init__(limit)
+        self.limit, self.allowed, self.wait = limit, allowed, wait
 
 
 class Controller:
-    def __init__(self, policy: str, targets: Targets) -> None:
+    def __init__(self, policy: str, targets: Targets, classes: Classes | None = None) -> None:
         if policy not in POLICIES:
             raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
         self.policy = policy
         self.targets = targets
+        self.classes = classes or default_classes(targets)
         self.capability = Capability()
+        self._one_gap = len({klass.targets.gap for klass in self.classes.values() if klass.protected}) <= 1
         self.learner = StepLearner()
-        self.pacer = Pacer(targets)
+        self.pacer = self._new_pacer()
         self.debt = DebtLedger(targets.share)
         self.entries: dict[str, Entry] = {}
         self._rule = POLICIES[policy]
@@ -65,6 +75,11 @@ class Controller:
         return len(self._queue)
 
     @property
+    def waiting_tokens(self) -> int:
+        """Uncached tokens of all that wait."""
+        return self._queue.tokens
+
+    @property
     def in_engine(self) -> int:
         return sum(1 for entry in self.entries.values() if entry.phase in IN_ENGINE and entry.work.prefills)
 
@@ -73,25 +88,36 @@ class Controller:
         """Uncached tokens granted and not yet prefilled."""
         return sum(entry.in_flight for entry in self.entries.values())
 
+    @property
+    def aside(self) -> bool:
+        """The policy steps aside: the engine paces by itself."""
+        return self.policy in ASIDE and bool(self.capability.paces)
+
+    def pending(self) -> Iterator[Entry]:
+        """Requests whose prefill waits or runs."""
+        return (entry for entry in self.entries.values() if entry.phase in CONTENDING and entry.work.prefills)
+
     def count(self, phase: Phase) -> int:
         return sum(1 for entry in self.entries.values() if entry.phase is phase)
 
     # -- events -----------------------------------------------------------------------------------
 
     def arrive(self, now: float, work: Work) -> Entry:
-        """A request came. Its `big` says whether it must be rendered and reported by `measured` before it can be
+        """A request came. Its `ready` says whether it must be rendered and reported by `measured` before it can be
         granted anything. Raises QueueFull."""
-        if len(self._queue) >= self.targets.queue and work.prefills:
-            raise QueueFull
+        if work.prefills:
+            self._admit(work)
         if work.id in self.entries:
             raise ValueError(f"request {work.id} has arrived before")
-        entry = Entry(
-            work, arrived=now if work.since is None else min(work.since, now), uncached=max(1, work.uncached), at=work.cached
-        )
+        klass = self.classes.get(work.klass) or self.classes[INTERACTIVE]
+        work.paceable = work.paceable and not self.capability.obstacle
+        arrived = now if work.since is None else min(work.since, now)
+        entry = Entry(work, arrived=arrived, uncached=max(1, work.uncached), klass=klass, at=work.cached)
         self._classify(entry)
         if entry.big and not self.live and not self._contended() and entry.uncached <= self.pacer.alone_piece(entry.at):
             entry.big = False  # one piece at most, with nobody to protect: sent whole it is the same, without the detour
-        entry.ready = not (entry.big and work.paceable and self.policy in PACING)
+        paced = self.policy in PACING and not self.aside and not klass.exempt
+        entry.ready = not (entry.big and work.paceable and paced)
         self.entries[work.id] = entry
         self._queue.add(entry)
         if work.prefills:
@@ -122,12 +148,10 @@ class Controller:
         self.debt.prefill_ended(now)
         gap = self.debt.take_gap(now)
         if seconds is not None and self.in_flight == tokens:
-            self.learner.piece(tokens, seconds, entry.at)
-            self.pacer.seen = max(self.pacer.seen, tokens)
             if gap is not None:
                 # A gap that is longer than the piece has another cause (a buffering parser), or began before it.
                 self.learner.gap(tokens, min(gap, seconds), entry.at)
-            self._refit()
+            self._learn(tokens, seconds, entry.at)
         entry.in_flight = 0
         entry.phase = Phase.QUEUED
         entry.at = max(0, entry.at + entry.uncached - uncached)
@@ -137,22 +161,23 @@ class Controller:
     def engine(self, now: float, capability: Capability) -> None:
         """What is known of the engine has changed."""
         self.capability = capability
-        self.pacer.block, self.pacer.chunk = capability.block, capability.chunk
+        self.pacer.can(capability)
 
     def timed(self, now: float, tokens: int, seconds: float, at: int = 0) -> None:
-        """A prefill of `tokens` uncached tokens behind `at` cached ones, with nothing beside it, was answered after `seconds`."""
+        """A prefill of `tokens` uncached tokens behind `at` cached ones, with no other beside it, was answered after
+        `seconds`."""
+        self._learn(tokens, seconds, at)
+
+    def _learn(self, tokens: int, seconds: float, at: int) -> None:
         self.learner.piece(tokens, seconds, at)
         self.pacer.seen = max(self.pacer.seen, tokens)
-        self._refit()
+        self.pacer.model = self.learner.model()
 
     def forget(self, now: float) -> None:
         """The engine may be another one: what was learned of its speed and its blocks no longer holds."""
         self.learner = StepLearner()
-        self.pacer = Pacer(self.targets)
+        self.pacer = self._new_pacer()
         self.capability = Capability()
-
-    def _refit(self) -> None:
-        self.pacer.model = self.learner.model()
 
     def streams(self, now: float, id: str, streams: bool) -> None:
         """The head of its answer says whether it comes as a stream."""
@@ -167,7 +192,8 @@ class Controller:
                 self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight, entry.at))
             self._prefill_over(now, entry)
         if entry.work.streams:
-            self.debt.join(now, id, kept_waiting)
+            self.debt.join(now, id, kept_waiting, entry.klass.share)
+            self._regap()
         if not self._contended():
             self.debt.close(now)
 
@@ -185,6 +211,7 @@ class Controller:
         elif entry.phase in (Phase.PIECE, Phase.WHOLE):
             self.debt.prefill_ended(now)
         self.debt.leave(id)
+        self._regap()
         if not self._contended():
             self.debt.close(now)
 
@@ -197,11 +224,9 @@ class Controller:
                 self._prefill_over(now, entry)
                 if not self._contended():
                     self.debt.close(now)
-        if not len(self._queue):
-            self._retry_at = INFINITY
-            return []
+        self._retry_at = INFINITY
         decisions: list[Decision] = []
-        while (decision := self._next(now)) is not None:
+        while len(self._queue) and (decision := self._next(now)) is not None:
             decisions.append(decision)
         return decisions
 
@@ -215,87 +240,94 @@ class Controller:
 
     def _next(self, now: float) -> Decision | None:
         self._retry_at = INFINITY
-        busy = self.in_flight
-        in_engine = self.in_engine
-        for entry in self._order(now):
-            due = self._due(entry)
-            view = View(live=self.live, in_engine=in_engine, overdue=now >= due)
+        busy, in_engine, live = self.in_flight, self.in_engine, self.debt.protected
+        for entry, overdue in self._order(now):
             if not entry.work.prefills:
                 return self._let_through(now, entry)
-            say = Say.SHARE if entry.released else self._rule(entry, view)
+            if entry.klass.exempt:
+                return self._send(now, entry, Why.EXEMPT)
+            say = Say.SHARE if entry.released else self._rule(entry, View(live, in_engine, overdue, bool(self.capability.paces)))
             if say is Say.SEND:
-                return self._send(now, entry, view.overdue and self.policy != "passthrough")
+                return self._send(now, entry, Why.ASIDE if self.aside else Why.POLICY)
             if say is Say.EXPIRE:
                 self._queue.remove(entry)
                 entry.phase = Phase.EXPIRED
                 return Expire(entry.work.id, now - entry.arrived)
-            if say is Say.SHARE and (decision := self._share(now, entry, busy, view.overdue)) is not None:
+            if say is Say.STAY:
+                entry.held = True
+            elif (decision := self._share(now, entry, busy, overdue)) is not None:
                 return decision
         return None
 
-    def _order(self, now: float) -> Iterator[Entry]:
-        """Candidates, best first: those at their bound, then the queue's order; of the long ones that can be paced only
-        the one under way, if there is one."""
-        yield from sorted((e for e in self._queue if e.ready and now >= self._due(e)), key=self._due)
-        yield from [entry for entry in self._queue if entry.released or not entry.work.prefills]
-        under_way = next((e for e in self.entries.values() if e.paced and e.phase is not Phase.DECODE), None)
+    def _order(self, now: float) -> Iterator[tuple[Entry, bool]]:
+        """(candidate, whether it is at its bound), best first: those at their bound, then the queue's order. One prompt at a time
+        is in pieces, but a better one may go first between two of them."""
+        due = sorted(((self._due(e), n, e) for n, e in enumerate(self._queue) if e.ready), key=lambda place: place[:2])
+        yield from [(entry, True) for at, _, entry in due if at <= now]
+        yield from [(entry, False) for entry in self._queue if entry.released or not entry.work.prefills or entry.klass.exempt]
+        busy = any(entry.phase is Phase.PIECE for entry in self.entries.values())
         for entry in self._queue.order(self.pacer.piece()):
-            if under_way is None or entry is under_way or not (entry.big and entry.work.paceable):
-                yield entry
-        if under_way is not None and under_way.phase is Phase.QUEUED:
-            yield under_way  # where an older request of its client stands before it, still being rendered
+            if not (busy and entry.big and entry.work.paceable and self.policy in PACING):
+                yield entry, False
 
     def _share(self, now: float, entry: Entry, busy: int, overdue: bool) -> Decision | None:
         """Policy pace: a piece, or all of it, if debt and room allow; else None and `_retry_at`."""
         in_pieces = entry.big and entry.work.paceable and entry.uncached > self.pacer.unit
+        live = self.debt.protected > 0
         if entry.released:
-            return self._send(now, entry, False)
+            return self._send(now, entry, Why.UNPACED)
+        if overdue and in_pieces:
+            return self._piece(now, entry, self.pacer.piece(entry.at), Why.BOUND)
         if overdue:
-            return self._piece(now, entry, self.pacer.piece(entry.at), True) if in_pieces else self._send(now, entry, True)
+            return self._send(now, entry, Why.BOUND)
         if not entry.big and self.pacer.is_tiny(entry.uncached, entry.at) and busy <= 2 * self.pacer.piece():
-            return self._send(now, entry, False)
-        if entry.big and not entry.work.paceable and self.live:
+            return self._send(now, entry, Why.SMALL)
+        if entry.big and not entry.work.paceable and live:
+            entry.held = True
             return None  # held: nothing else protects the live answers from it
-        coming = any(e.phase is Phase.WHOLE and e.work.streams for e in self.entries.values())
+        coming = live or any(e.phase is Phase.WHOLE and e.work.streams and e.klass.share for e in self.entries.values())
         ahead = self._ahead(entry) if entry.paced and not in_pieces else 0.0
-        room, retry_at = self.pacer.grant(now, self.live > 0 or coming, self.debt, ahead, entry.at)
+        room, retry_at = self.pacer.grant(now, coming, self.debt, ahead, entry.at)
         if not room:
             self._retry_at = min(self._retry_at, retry_at)
+            entry.held |= retry_at == INFINITY  # a share of all there is holds it, as policy `hold` would
             return None
+        why = Why.SHARE if live else Why.FREE
         if not in_pieces:
-            return self._send(now, entry, False) if busy == 0 or busy + entry.uncached <= room else None
+            return self._send(now, entry, why) if busy == 0 or busy + entry.uncached <= room else None
         tokens = (room - busy) // self.pacer.unit * self.pacer.unit
-        return self._piece(now, entry, tokens, False) if tokens > 0 else None
+        return self._piece(now, entry, tokens, why) if tokens > 0 else None
 
     def _ahead(self, entry: Entry) -> float:
         """Seconds of entitlement to leave in hand for the last request of a paced prompt: its tail starves the
         answers, its overhead lets them catch up."""
-        if self.pacer.model is None or self.targets.share <= 0:
+        share = self.debt.highest
+        if self.pacer.model is None or share <= 0:
             return 0.0
-        caught_up = self.learner.last_overhead * (1.0 - self.targets.share) / self.targets.share
+        caught_up = self.learner.last_overhead * (1.0 - share) / share
         # No more than credit can hold: what is asked for beyond that would never be in hand.
         return min(self.pacer.model.prefill(entry.uncached, entry.at) - caught_up, 0.8 * self.debt.credit)
 
-    def _send(self, now: float, entry: Entry, yielded: bool) -> Go:
-        waited = self._grant(now, entry, entry.uncached, Phase.WHOLE, yielded)
+    def _send(self, now: float, entry: Entry, why: Why) -> Go:
+        waited = self._grant(now, entry, entry.uncached, Phase.WHOLE, why)
         if not entry.work.streams:
             model = self.pacer.model
             entry.whole_by = now + (model.piece(entry.uncached, entry.at) if model is not None else 1.0)
-        return Go(entry.work.id, waited, yielded)
+        return Go(entry.work.id, waited, why, why is Why.BOUND)
 
     def _let_through(self, now: float, entry: Entry) -> Go:
         self._queue.remove(entry)
         entry.phase = Phase.DECODE
         entry.granted = entry.first_grant = now
-        return Go(entry.work.id, now - entry.arrived)
+        return Go(entry.work.id, now - entry.arrived, Why.NO_PREFILL)
 
-    def _piece(self, now: float, entry: Entry, tokens: int, yielded: bool) -> Piece:
+    def _piece(self, now: float, entry: Entry, tokens: int, why: Why) -> Piece:
         entry.paced = True
         tokens = min(tokens, entry.uncached)
-        waited = self._grant(now, entry, tokens, Phase.PIECE, yielded)
-        return Piece(entry.work.id, tokens, waited, yielded)
+        waited = self._grant(now, entry, tokens, Phase.PIECE, why)
+        return Piece(entry.work.id, tokens, waited, why, why is Why.BOUND)
 
-    def _grant(self, now: float, entry: Entry, tokens: int, phase: Phase, yielded: bool) -> float:
+    def _grant(self, now: float, entry: Entry, tokens: int, phase: Phase, why: Why) -> float:
         self._queue.remove(entry)
         self._queue.granted(entry, tokens)
         self.debt.take_gap(now)
@@ -303,12 +335,21 @@ class Controller:
         entry.phase = phase
         entry.in_flight = tokens
         entry.granted = now
-        entry.yielded |= yielded
+        entry.yielded |= why is Why.BOUND
         if entry.first_grant is None:
             entry.first_grant = now
         return now - entry.arrived
 
     # -- helpers ----------------------------------------------------------------------------------
+
+    def _admit(self, work: Work) -> None:
+        limits = (
+            ("queue", self.targets.queue, len(self._queue) + 1),
+            ("queue-tokens", self.targets.queue_tokens, self._queue.tokens + work.uncached if len(self._queue) else 0),
+        )
+        for limit, allowed, wanted in limits:
+            if wanted > allowed:
+                raise QueueFull(limit, allowed, bounds.queue_seconds(self))
 
     def _classify(self, entry: Entry) -> None:
         model = self.pacer.model
@@ -316,11 +357,17 @@ class Controller:
         entry.alone = model.prefill(entry.uncached, entry.at) if model is not None else 0.0
 
     def _due(self, entry: Entry) -> float:
-        """When the share yields to this request: `wait` bounds its first grant, `stretch` the rest."""
-        if entry.first_grant is None:
-            return entry.arrived + self.targets.wait
-        # From the first grant on: what a request waited before, in a queue or under `hold`, must not make the rest of it overdue.
-        return entry.first_grant + max(self.targets.wait, entry.alone * self.targets.stretch)
+        return bounds.due(entry, self.pacer)
+
+    def _new_pacer(self) -> Pacer:
+        return Pacer(replace(self.targets, gap=strictest_gap(self.classes, self.targets)))
+
+    def _regap(self) -> None:
+        """The smallest gap that a live protected answer asks for."""
+        if self._one_gap:
+            return
+        live = (self.entries[id].klass for id in self.debt.victims)
+        self.pacer.beside = min((klass.targets.gap for klass in live if klass.protected), default=None)
 
     def _prefill_over(self, now: float, entry: Entry) -> None:
         entry.phase = Phase.DECODE

@@ -57,6 +57,8 @@ class Victim:
 
     first: float
     last: float
+    share: float
+    """Part of its solo rate that it is owed; 0 for one that is not protected."""
     owed: float = 0.0
     """Tokens owed; negative is credit."""
     settled: float = 0.0
@@ -76,6 +78,10 @@ class DebtLedger:
     def __init__(self, share: float) -> None:
         self.share = share
         self.victims: dict[str, Victim] = {}
+        self.protected = 0
+        """Of them, those that are owed anything."""
+        self.highest = 0.0
+        """Largest share that any of them is owed."""
         self.credit = 0.25
         """Seconds of entitlement that an answer may be ahead at most."""
         self.told: float | None = None
@@ -85,6 +91,13 @@ class DebtLedger:
         self._open = False
         self._prefills = 0
         self._quiet_since = float("-inf")
+
+    def retarget(self, share: float) -> None:
+        """Another share from now on, for those that live too."""
+        self.share = share
+        for victim in self.victims.values():
+            victim.share = share
+        self.protected, self.highest = (len(self.victims), share) if share > 0 and self.victims else (0, 0.0)
 
     # -- what happens -----------------------------------------------------------------------------
 
@@ -109,11 +122,13 @@ class DebtLedger:
         self._prefills -= 1
         self._quiet_since = now
 
-    def join(self, now: float, id: str, kept_waiting: float = 0.0) -> None:
+    def join(self, now: float, id: str, kept_waiting: float = 0.0, share: float | None = None) -> None:
         """`id` gave its first output. `kept_waiting`: seconds that others' prefill added to its own time to first token; it is
-        owed its share of them too."""
-        victim = self.victims[id] = Victim(first=now, last=now, settled=now)
-        victim.owed = self.share * (self.rate(victim) or 0.0) * kept_waiting
+        owed its share of them too. `share`: its own, where it is not that of all."""
+        victim = self.victims[id] = Victim(now, now, self.share if share is None else share, settled=now)
+        victim.owed = victim.share * (self.rate(victim) or 0.0) * kept_waiting
+        self.protected += victim.share > 0
+        self.highest = max(self.highest, victim.share)
 
     def output(self, now: float, id: str, tokens: int = 1) -> float | None:
         """`id` gave `tokens` tokens. Returns the solo seconds a token, when this was a solo gap."""
@@ -135,7 +150,10 @@ class DebtLedger:
         return gap / tokens
 
     def leave(self, id: str) -> None:
-        self.victims.pop(id, None)
+        victim = self.victims.pop(id, None)
+        if victim is not None and victim.share > 0:
+            self.protected -= 1
+            self.highest = max((other.share for other in self.victims.values()), default=0.0)
 
     # -- what is asked ----------------------------------------------------------------------------
 
@@ -160,14 +178,16 @@ class DebtLedger:
         self._settle_all(now)
         latest = now
         for victim in self.victims.values():
+            if victim.share <= 0:
+                continue
             rate = self.rate(victim)
             if rate is None:
                 # Nothing to measure against yet: a few outputs decide, and a silent answer cannot hold things up.
                 latest = max(latest, min(victim.first + 0.25, now + 0.05))
                 continue
-            owed = victim.owed + self.share * rate * ahead
+            owed = victim.owed + victim.share * rate * ahead
             if owed > 0 and not self._silent(victim, now, rate):
-                latest = max(latest, now + owed / (rate * (1.0 - self.share)))
+                latest = max(latest, now + owed / (rate * (1.0 - victim.share)))
         return latest
 
     @property
@@ -201,11 +221,11 @@ class DebtLedger:
         end = now
         if self._prefills == 0:
             end = min(now, max(victim.last, self._quiet_since) + SILENT / rate)
-        victim.owed += self.share * rate * max(0.0, end - start)
+        victim.owed += victim.share * rate * max(0.0, end - start)
 
     def _bound(self, victim: Victim) -> None:
         rate = self.rate(victim) or 0.0
-        victim.owed = max(victim.owed, -self.share * rate * self.credit)
+        victim.owed = max(victim.owed, -victim.share * rate * self.credit)
 
     def _silent(self, victim: Victim, now: float, rate: float) -> bool:
         return self._prefills == 0 and now > max(victim.last, self._quiet_since) + SILENT / rate

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from headway.core.capability import Capability
+from headway.core.classes import Classes, TrafficClass
 from headway.core.controller import Controller, QueueFull
 from headway.core.targets import Targets
 from headway.core.work import Decision, Entry, Work
@@ -44,16 +45,25 @@ class RecordedController(Controller):
     """A controller that writes down what goes in and what comes out. `upstream` names it where one log holds several."""
 
     def __init__(
-        self, policy: str, targets: Targets, sink: Sink, *, now: float = 0.0, upstream: str = "", about: Record | None = None
+        self,
+        policy: str,
+        targets: Targets,
+        classes: Classes | None,
+        sink: Sink,
+        *,
+        now: float = 0.0,
+        upstream: str = "",
+        about: Record | None = None,
     ) -> None:
-        """`about`: what the first record says beside policy and targets."""
-        super().__init__(policy, targets)
+        """`about`: what the first record says beside policy, targets and classes."""
+        super().__init__(policy, targets, classes)
         self._sink = sink
         self._upstream = upstream
         self._outputs: list[tuple[str, int, int]] = []
         self._first_output = 0
         self._latest_output = 0
         begin = {"schema": SCHEMA, "policy": policy, "targets": asdict(targets), **(about or {})}
+        begin["classes"] = [asdict(klass) for klass in self.classes.values()]
         sink({"t": ticks(now), "u": upstream, "e": "begin", **begin})
 
     # -- events -----------------------------------------------------------------------------------
@@ -170,7 +180,9 @@ class Replayer:
         if event == "begin":
             if record["schema"] != SCHEMA:
                 raise NotARecord(f"schema {record['schema']!r}, this version reads {SCHEMA!r}")
-            self.controller = Controller(self._policy or record["policy"], self._targets or _made(Targets, record["targets"]))
+            targets = self._targets or _made(Targets, record["targets"])
+            classes = None if self._targets else {row["name"]: _class(row) for row in record["classes"]}
+            self.controller = Controller(self._policy or record["policy"], targets, classes)
             self.lost = False
             return []
         if event == "lost":
@@ -198,6 +210,10 @@ class Replayer:
 def _made(kind: Any, values: Mapping[str, Any]) -> Any:
     """A dataclass from those of `values` that are its fields: a log may have more than this version knows."""
     return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
+
+
+def _class(row: Mapping[str, Any]) -> TrafficClass:
+    return _made(TrafficClass, {**row, "targets": _made(Targets, row["targets"])})  # type: ignore[no-any-return]
 
 
 def _arrive(controller: Controller, now: float, record: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ REASONS: dict[Outcome, str] = {
     Outcome.PACED: "prefilled piece by piece through the prefix cache, then sent on",
     Outcome.WHOLE: "big, but it could not be paced: sent on whole (headway_unpaced_total says why)",
     Outcome.WAIT_EXPIRED: "not sent on: it waited as long as --wait allows",
-    Outcome.QUEUE_FULL: "not sent on: as many requests wait as --queue allows",
+    Outcome.QUEUE_FULL: "not sent on: as much waits as --queue or --queue-tokens allows",
     Outcome.CLIENT_LEFT: "the client left before the answer was complete",
     Outcome.UPSTREAM_LOST: "the upstream could not be reached, or broke off",
     Outcome.REPLACED: "ended in favour of a resend of the same request, which has its place",
@@ -43,5 +43,6 @@ class Unpaced(enum.StrEnum):
     RENDER = "render"  # the engine could not say the prompt's token ids
     NO_CACHE = "no_cache"  # the engine has no prefix cache, or its block size is not known
     MISSED = "missed"  # pieces did not hit the pieces before them
+    RANKS = "ranks"  # several data-parallel ranks, each with a prefix cache of its own
     SHORT = "short"  # once rendered, what was not cached of it was not big
     PIECE_FAILED = "piece_failed"  # the engine refused a piece

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.core import frontier
+from headway.core.capability import Capability
 from headway.core.debt import DebtLedger
 from headway.core.steps import StepModel
 from headway.core.targets import Targets
@@ -40,6 +41,17 @@ class Pacer:
     """Largest prefill of one engine step, tokens, where known."""
     seen: int = 0
     """Largest piece that was timed, tokens: what the model speaks for."""
+    lost: int = 0
+    """Blocks that each piece computes again."""
+    least: int = 1
+    """Fewest blocks of a piece."""
+    beside: float | None = None
+    """Gap target of the answers that live now, seconds, where it is not `targets.gap`."""
+
+    def can(self, capability: Capability) -> None:
+        """What is known of the engine."""
+        self.block, self.chunk = capability.block, capability.chunk
+        self.lost, self.least = capability.lost, capability.least
 
     @property
     def unit(self) -> int:
@@ -48,12 +60,13 @@ class Pacer:
     def piece(self, at: int = 0) -> int:
         """Tokens of a piece beside a live answer, behind `at` cached tokens."""
         if self.model is None:
-            return self.unit
-        blocks = max(1, self.model.tokens_within(self.targets.gap, at) // self.unit)
+            return self.least * self.unit
+        gap = self.targets.gap if self.beside is None else self.beside
+        blocks = max(self.least, self.model.tokens_within(gap, at) // self.unit - self.lost)
         if self.chunk is not None and blocks * self.unit >= self.chunk:
             # A whole chunk keeps the gap target, and the engine never makes a longer step than that.
             blocks *= ALONE_GAPS
-        return min(blocks * self.unit, max(2 * self.seen, self.unit) // self.unit * self.unit)
+        return min(blocks, max(self.least, 2 * self.seen // self.unit)) * self.unit
 
     def alone_piece(self, at: int = 0) -> int:
         """Tokens of a piece when nobody decodes."""
@@ -64,6 +77,14 @@ class Pacer:
         wanted = int(self.model.h / (ALONE_OVERHEAD * slope))
         longest = self.model.tokens_within(ALONE_GAPS * self.targets.gap, at)
         return max(beside, min(wanted, longest, 2 * self.seen) // self.unit * self.unit)
+
+    def seconds_left(self, uncached: int, at: int = 0) -> float:
+        """Seconds that `uncached` tokens behind `at` cached ones take without a pause, in pieces where they are more than one. 0
+        while no model is known."""
+        if self.model is None:
+            return 0.0
+        piece = self.piece(at)
+        return self.model.prefill(uncached, at) + -(-uncached // piece) * (self.model.e + self.model.h)
 
     def is_big(self, uncached: int, at: int = 0) -> bool:
         """Whether a prefill of `uncached` tokens behind `at` cached ones, sent whole, would make a gap above the target."""
@@ -78,7 +99,7 @@ class Pacer:
 
     def reachable_gap(self) -> float | None:
         """Seconds of the longest gap with pieces of one block, or None while no model is known."""
-        return None if self.model is None else self.model.gap(self.unit)
+        return None if self.model is None else self.model.gap((self.least + self.lost) * self.unit)
 
     def share_floor(self) -> float | None:
         """Share that live answers keep even with no idle time between pieces, or None while no model is known."""
@@ -92,7 +113,7 @@ class Pacer:
         `live`: an answer decodes, or a short request is about to. `ahead`: see DebtLedger.clear_at."""
         if not live:
             return self.alone_piece(at), 0.0
-        if debt.share >= 1.0:
+        if debt.highest >= 1.0:
             return 0, float("inf")  # all of an answer's rate is asked for: only a newcomer's bound lets it in
         clear = debt.clear_at(now, ahead)
         return (self.piece(at), 0.0) if clear <= now else (0, clear)

@@ -17,11 +17,13 @@ class View:
     """What a rule may look at."""
 
     live: int
-    """Live decodes."""
+    """Live decodes that are protected."""
     in_engine: int
     """Requests in the engine, pieces included."""
     overdue: bool
     """The request's own bound has passed."""
+    paces: bool = False
+    """The engine paces prefill by itself."""
 
 
 class Say(enum.Enum):
@@ -54,14 +56,29 @@ def pace(entry: Entry, view: View) -> Say:
     return Say.SHARE
 
 
+def auto(entry: Entry, view: View) -> Say:
+    """Passes what is below the gap target, paces the rest, holds what cannot be paced, and steps aside where the engine paces by
+    itself: two controllers on one share would each leave their own idle time."""
+    if view.paces:
+        return Say.SEND
+    return Say.SHARE if entry.work.paceable else hold(entry, view)
+
+
 POLICIES: dict[str, Rule] = {
     "passthrough": passthrough,
     "serialize": serialize,
     "hold": hold,
     "pace": pace,
-    "route": pace,  # and big prompts go to bulk upstreams (routing.py)
+    "auto": auto,
+    "route": auto,  # and big prompts go to bulk upstreams (routing.py)
 }
 """Each by the name that --policy takes."""
 
-PACING = frozenset({"hold", "pace", "route"})
+ASIDE = frozenset({"auto", "route"})
+"""Policies that step aside where the engine paces by itself."""
+
+PACING = frozenset({"hold", "pace", "auto", "route"})
 """Policies that may send a request in pieces, and so need it rendered."""
+
+HOLDING = frozenset({"hold", "auto", "route"})
+"""Policies that hold a big request which turns out not to be paceable; the others send it on."""

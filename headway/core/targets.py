@@ -18,6 +18,8 @@ class Targets:
     """Largest (TTFT - W)/W of a newcomer, W the seconds of its prefill alone. At this bound the share yields."""
     queue: int = 1000
     """Most requests waiting at once."""
+    queue_tokens: int = 4_000_000
+    """Most uncached prompt tokens waiting at once; a request that finds nothing waiting is taken in any case."""
 
     def __post_init__(self) -> None:
         checks = (
@@ -26,7 +28,8 @@ class Targets:
             ("wait", self.wait >= 0.0 and isfinite(self.wait), "0 s or more"),
             ("stretch", self.stretch >= 0.0 and isfinite(self.stretch), "0 or more"),
             ("queue", self.queue >= 1, "1 or more"),
+            ("queue-tokens", self.queue_tokens >= 1, "1 or more"),
         )
         for name, good, allowed in checks:
             if not good:
-                raise ValueError(f"{name}: {getattr(self, name)} is not {allowed}")
+                raise ValueError(f"{name}: {getattr(self, name.replace('-', '_'))} is not {allowed}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from headway.core.classes import INTERACTIVE, TrafficClass
+
 
 class Phase(enum.Enum):
     """Where a request is. QUEUED <-> PIECE (as often as needed) -> WHOLE -> DECODE, or QUEUED -> EXPIRED, and gone from
@@ -27,13 +29,15 @@ class Work:
     cached: int = 0
     """Prompt tokens believed to be cached: those before the uncached ones."""
     client: str = ""
-    """Whose request it is: order is FIFO per client and size, and clients take turns."""
+    """Whose request it is: clients take turns (fairness.py)."""
     streams: bool = True
     """Its answer comes as a stream, so that it is a live decode from its first output."""
     paceable: bool = True
     """Its dialect can be sent piece by piece."""
     since: float | None = None
     """When its client first asked for it, where this is a resend that inherits the place; None: now."""
+    klass: str = INTERACTIVE
+    """Its traffic class (classes.py)."""
     prefills: bool = True
     """It asks for prefill. One that does not (a health check, a list of models) never waits and is not in the engine; if it
     streams, it is a live decode all the same."""
@@ -46,6 +50,7 @@ class Entry:
     work: Work
     arrived: float
     uncached: int
+    klass: TrafficClass
     at: int = 0
     """Tokens of the prompt that are cached, before the uncached ones."""
     phase: Phase = Phase.QUEUED
@@ -68,6 +73,29 @@ class Entry:
     """Estimated seconds of its whole prefill alone, from when it was classified."""
     yielded: bool = False
     """A bound of this newcomer overruled the share at least once."""
+    held: bool = False
+    """The policy kept it waiting although it could have been paced, or because it could not: `stretch` counts from the first
+    grant."""
+    passed: int = 0
+    """Tokens that other long requests of its client were granted while it waited."""
+
+    @property
+    def rank(self) -> int:
+        return self.klass.rank
+
+
+class Why(enum.StrEnum):
+    """Why a request was granted something: a label of the metrics and a field of the decision log."""
+
+    POLICY = "policy"  # the policy holds nothing, or it was its turn in a policy without shares
+    ASIDE = "aside"  # the engine paces prefill by itself
+    EXEMPT = "exempt"  # its class is never held
+    SMALL = "small"  # it costs no more than a decode step
+    FREE = "free"  # no protected answer is live
+    SHARE = "share"  # live answers have had their share
+    BOUND = "bound"  # it reached `wait` or `stretch`: the share yields
+    UNPACED = "unpaced"  # pacing it was given up
+    NO_PREFILL = "no_prefill"  # it asks for no prefill
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,6 +104,7 @@ class Go:
 
     id: str
     waited: float
+    why: Why
     yielded: bool = False
 
 
@@ -86,6 +115,7 @@ class Piece:
     id: str
     tokens: int
     waited: float
+    why: Why
     yielded: bool = False
 
 

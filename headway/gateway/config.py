@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headway.core.classes import Classes
 from headway.core.policy import POLICIES
 from headway.core.resends import Mode
 from headway.core.routing import Role
@@ -76,8 +77,10 @@ class Config:
     upstreams: tuple[UpstreamConfig, ...]
     listen: Address = Address("127.0.0.1", 8100)
     status: Address = Address("127.0.0.1", 8101)
-    policy: str = "pace"
+    policy: str = "auto"
     targets: Targets = field(default_factory=Targets)
+    classes: Classes | None = None
+    """Traffic classes; None: all with `targets`."""
     upstream_key: str | None = None
     relay: tuple[bytes, ...] = ()
     """Paths relayed beside the usual ones."""
@@ -175,9 +178,9 @@ def beside(listen: Address) -> Address:
     return Address("127.0.0.1", 0 if listen.port == 0 else min(listen.port + 1, 65535))
 
 
-def parse_targets(share: float, gap: float, wait: float, stretch: float, queue: int) -> Targets:
+def parse_targets(share: float, gap: float, wait: float, stretch: float, queue: int, queue_tokens: int) -> Targets:
     try:
-        return Targets(share=share, gap=gap, wait=wait, stretch=stretch, queue=queue)
+        return Targets(share, gap, wait, stretch, queue, queue_tokens)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
 

@@ -8,6 +8,7 @@ import contextlib
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from headway.core.outcome import Outcome, Unpaced
+from headway.core.work import Why
 
 SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60)
 
@@ -42,6 +43,11 @@ class Metrics:
         self.in_flight = Gauge(
             "headway_prefill_tokens_in_flight", "Uncached prompt tokens granted and not yet done", u, registry=r
         )
+        self._grants = Counter("headway_grants", "Requests and pieces let into an engine, by why", ["why"], registry=r)
+        self.aside = Gauge(
+            "headway_stepped_aside", "1 while the engine paces prefill by itself and the policy leaves it to it", u, registry=r
+        )
+        self.waiting_tokens = Gauge("headway_queued_tokens", "Uncached prompt tokens of requests that wait", u, registry=r)
         self.log_lost = Counter("headway_decision_log_lost", "Records that the decision log had no room for", registry=r)
         self.model = Gauge(
             "headway_step_model", "Learned step-time model: a, e, h in seconds, b in seconds a token", [*u, "term"], registry=r
@@ -53,6 +59,7 @@ class Metrics:
         self.sent = Counter("headway_upstream_requests", "Requests sent on", u, registry=r)
         self.lost = Counter("headway_upstream_lost", "Requests that the upstream broke off or never took", u, registry=r)
         self._outcomes = {outcome: self._requests.labels(outcome.value) for outcome in Outcome}
+        self._whys = {why: self._grants.labels(why.value) for why in Why}
         self._reasons = {reason: self._unpaced.labels(reason.value) for reason in Unpaced}
 
     def ended(self, outcome: Outcome) -> None:
@@ -60,6 +67,9 @@ class Metrics:
 
     def unpaced(self, reason: Unpaced) -> None:
         self._reasons[reason].inc()
+
+    def granted(self, why: Why) -> None:
+        self._whys[why].inc()
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
@@ -79,6 +89,8 @@ class UpstreamGauges:
         self.up = metrics.up.labels(label)
         self.takes = metrics.takes.labels(label)
         self.foreign = metrics.foreign.labels(label)
+        self.aside = metrics.aside.labels(label)
+        self.waiting_tokens = metrics.waiting_tokens.labels(label)
         self.sent = metrics.sent.labels(label)
         self.lost = metrics.lost.labels(label)
 
@@ -87,7 +99,7 @@ class UpstreamGauges:
 
     def remove(self) -> None:
         m = self._metrics
-        for metric in (m.live, m.queued, m.in_flight, m.block, m.up, m.takes, m.foreign, m.sent, m.lost):
+        for metric in (m.live, m.queued, m.in_flight, m.block, m.up, m.takes, m.foreign, m.aside, m.waiting_tokens, m.sent, m.lost):
             metric.remove(self._label)
         for term in self.TERMS:
             with contextlib.suppress(KeyError):

@@ -13,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from math import ceil
 from urllib.parse import unquote_to_bytes
 
+from headway.core.bounds import queue_seconds
 from headway.core.controller import QueueFull
 from headway.core.outcome import Outcome, Unpaced
-from headway.core.policy import PACING
+from headway.core.policy import HOLDING, PACING
 from headway.core.prefix import text_keys
 from headway.core.resends import Mode
-from headway.core.work import Work
+from headway.core.work import Why, Work
 from headway.gateway.config import Config
 from headway.gateway.desk import Expired, Permit
 from headway.gateway.dialects.ask import Ask
@@ -42,6 +44,12 @@ RELAYED = frozenset({b"/tokenize", b"/detokenize", b"/health", b"/version"})
 """Relayed beside /v1/*. An engine's administration (/sleep, /reset_prefix_cache, /collective_rpc ...) is not."""
 DECODINGS = 3
 """Times that a path may be percent-encoded over and over; each is one pass over it."""
+LONGEST_RETRY = 600
+"""Seconds of Retry-After at most: a prediction for longer is not worth much, and some clients obey."""
+LIMITS = {"queue": "{:,} requests", "queue-tokens": "requests of {:,} tokens"}
+"""What waits, by the option that bounds it."""
+UNPACED_FOR = frozenset({Why.FREE, Why.SHARE, Why.BOUND})
+"""Reasons for which a big request that goes whole would have gone in pieces, if it could."""
 SMALL_BODY = 2048
 """Bytes below which a body is not looked up in the text index: whatever it hits, it is small."""
 
@@ -127,12 +135,14 @@ class Relay:
                 if permit.waits:
                     exchange.hold(self._keeper)
                 return await self._in_turn(upstream, exchange, permit)
-        except QueueFull:
-            message = f"{self.config.targets.queue} requests wait already (--queue)"
-            return self._not_now(exchange, 429, "rate_limit_error", Outcome.QUEUE_FULL, message)
+        except QueueFull as full:
+            message = f"{LIMITS[full.limit].format(full.allowed)} wait already (--{full.limit})"
+            return self._not_now(exchange, 429, "rate_limit_error", Outcome.QUEUE_FULL, message, full.wait)
         except Expired:
-            message = f"waited {self.config.targets.wait:g} s for its turn (--wait) under policy {self.config.policy}"
-            return self._not_now(exchange, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message)
+            waited = permit.entry.klass.targets.wait
+            message = f"waited {waited:g} s for its turn (--wait) under policy {self.config.policy}"
+            wait = queue_seconds(upstream.controller)
+            return self._not_now(exchange, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, wait)
 
     def _work(self, upstream: Upstream, exchange: Exchange) -> Work:
         dialect, ask, keys = exchange.dialect, exchange.ask, exchange.keys
@@ -158,9 +168,9 @@ class Relay:
             outcome, pacing = await self._pieces(upstream, exchange, permit)
         else:
             decision = await permit.grant()
-            if permit.entry.big and self.config.policy in PACING:
+            if decision.why in UNPACED_FOR and permit.entry.big and self.config.policy in PACING:
                 outcome = Outcome.WHOLE
-                reason = Unpaced.MISSED if upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT
+                reason = self._unpaced(upstream, ask)
                 self.metrics.unpaced(reason)
                 log.info("%s: %d bytes waited %.1f s and are sent whole: %s", dialect.name, ask.size, decision.waited, reason)
             elif decision.waited > 0.001:
@@ -197,7 +207,7 @@ class Relay:
             log.warning("a prompt of %d bytes is sent whole, not paced: %s", ask.size, error)
             if error.reason is Unpaced.MISSED:
                 upstream.texts.deny(exchange.keys)
-            if self.config.policy == "hold" and permit.entry.first_grant is None:
+            if self.config.policy in HOLDING and permit.entry.first_grant is None:
                 permit.measured(permit.entry.uncached, permit.entry.at, paceable=False)  # holding needs no pieces
             else:
                 permit.release()
@@ -220,8 +230,16 @@ class Relay:
         down.abort()
         return Outcome.UPSTREAM_LOST
 
-    def _not_now(self, exchange: Exchange, status: int, kind: str, outcome: Outcome, message: str) -> Outcome:
-        return self._answer(exchange.down, exchange.dialect, status, kind, outcome, message, retry=True, count=False)
+    def _unpaced(self, upstream: Upstream, ask: Ask) -> Unpaced:
+        """Why a big request was not even rendered."""
+        if upstream.controller.capability.obstacle:
+            return Unpaced.RANKS if upstream.controller.capability.caching else Unpaced.NO_CACHE
+        return Unpaced.MISSED if upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT
+
+    def _not_now(self, exchange: Exchange, status: int, kind: str, outcome: Outcome, message: str, wait: float) -> Outcome:
+        """Refused for now. `wait`: seconds after which it would have had its turn, predicted."""
+        down, dialect, retry = exchange.down, exchange.dialect, min(max(1, ceil(wait)), LONGEST_RETRY)
+        return self._answer(down, dialect, status, kind, outcome, message, retry=retry, count=False)
 
     def _answer(
         self,
@@ -232,7 +250,7 @@ class Relay:
         outcome: Outcome,
         message: str,
         *,
-        retry: bool = False,
+        retry: int | None = None,
         count: bool = True,
     ) -> Outcome:
         """An error of the gateway's own, in the dialect's form."""
@@ -242,8 +260,8 @@ class Relay:
             (b"Content-Length", str(len(body)).encode()),
             (b"X-Headway-Outcome", outcome.value.encode()),
         ]
-        if retry:
-            headers.append((b"Retry-After", b"5"))
+        if retry is not None:
+            headers.append((b"Retry-After", b"%d" % retry))
         down.head(ResponseHead(status, b"", headers))
         down.data(body)
         down.eof()

@@ -26,7 +26,7 @@ from headway.core.estimate import TokenEstimator
 from headway.core.health import Health
 from headway.core.journal import RecordedController, Sink
 from headway.core.prefix import BlockIndex, TextIndex
-from headway.core.work import Decision, Entry, Piece
+from headway.core.work import Decision, Entry, Expire, Piece
 from headway.engines.vllm.metrics import EngineMetrics, parse
 from headway.engines.vllm.probe import Answer, Found, Question, probe
 from headway.gateway.calls import Reply, fetch
@@ -129,10 +129,11 @@ class Upstream:
     def _controller(self, journal: Sink | None) -> Controller:
         config = self.config
         if journal is None:
-            return Controller(config.policy, config.targets)
+            return Controller(config.policy, config.targets, config.classes)
         about = {"unix": round(time.time(), 3), "version": __version__}
         now = clock(asyncio.get_running_loop())
-        return RecordedController(config.policy, config.targets, journal, now=now, upstream=self.target.origin.url, about=about)
+        url = self.target.origin.url
+        return RecordedController(config.policy, config.targets, config.classes, journal, now=now, upstream=url, about=about)
 
     # -- small requests ---------------------------------------------------------------------------
 
@@ -380,6 +381,8 @@ class Upstream:
     def _on_grant(self, entry: Entry, decision: Decision) -> None:
         if entry.granted == entry.first_grant:
             self.metrics.waited.observe(decision.waited)
+        if not isinstance(decision, Expire):
+            self.metrics.granted(decision.why)
         if isinstance(decision, Piece):
             self.metrics.pieces.inc()
             self.metrics.piece_tokens.inc(decision.tokens)

@@ -18,6 +18,8 @@ from headway.gateway import decisions as module
 from headway.gateway.decisions import DecisionLog, read, replay
 from tests.gateway.support import chat, engine, gateway, metric, now, post, read_stream, run, session, teach, text, until
 
+CLASSES = [{"name": "interactive", "targets": {}, "protected": True, "exempt": False}]
+
 
 async def traffic(path: Path, policy: str) -> float:
     """Two long prompts, a short one and a client that leaves, beside a live answer. Returns the pieces sent."""
@@ -76,7 +78,7 @@ def test_a_rotated_log_goes_on_in_a_new_file(tmp_path: Path) -> None:
     path, old = tmp_path / "log", tmp_path / "log.1"
     log = DecisionLog(path)
     record = {"t": 1, "u": "", "e": "forget"}
-    begin = {"t": 0, "u": "", "e": "begin", "schema": "headway.decisions/1", "policy": "pace", "targets": {}}
+    begin = {"t": 0, "u": "", "e": "begin", "schema": "headway.decisions/1", "policy": "pace", "targets": {}, "classes": CLASSES}
     log(begin)
     wait_for(lambda: path.read_bytes().count(b"\n") == 1)
     path.rename(old)
@@ -111,7 +113,7 @@ def test_a_slow_disk_costs_records_and_says_so(tmp_path: Path, monkeypatch: pyte
 
 def test_after_a_loss_nothing_is_compared_until_the_next_start() -> None:
     replayer = Replayer()
-    begin = {"t": 0, "u": "", "e": "begin", "schema": "headway.decisions/1", "policy": "pace", "targets": {}}
+    begin = {"t": 0, "u": "", "e": "begin", "schema": "headway.decisions/1", "policy": "pace", "targets": {}, "classes": CLASSES}
     turn = {"t": 5, "u": "", "e": "decide", "decisions": [{"do": "go", "id": "9", "waited": 0.0}]}
     for record in (begin, {"t": 1, "u": "", "e": "lost", "records": 3}, {"t": 4, "e": "leave", "id": "7"}, turn):
         replayer.feed(record)
@@ -142,10 +144,10 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -
 def test_a_line_that_a_crash_cut_short_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(
-        '{"t":0,"u":"","e":"begin","schema":"headway.decisions/1","policy":"pace","targets":{}}\n{"t":1,"u":"","e":"le'
+        '{"t":0,"u":"","e":"begin","schema":"headway.decisions/1","policy":"pace","targets":{},"classes":[]}\n{"t":1,"u":"","e":"le'
     )
     log = DecisionLog(path)
-    log({"t": 0, "u": "", "e": "begin", "schema": "headway.decisions/1", "policy": "hold", "targets": {}})
+    log({"t": 0, "u": "", "e": "begin", "schema": "headway.decisions/1", "policy": "hold", "targets": {}, "classes": CLASSES})
     log.close()
     (replayer,) = replay([path]).values()
     assert replayer.controller is not None and replayer.controller.policy == "hold"

@@ -91,7 +91,8 @@ class StepPacer:
     def retarget(self, targets: Targets) -> None:
         """Other targets from now on; what was learned stays."""
         self.targets = self.pacer.targets = targets
-        self.share = self.debt.share = within_stretch(targets)
+        self.share = within_stretch(targets)
+        self.debt.retarget(self.share)
 
     # -- what the engine does ---------------------------------------------------------------------
 
