@@ -117,6 +117,9 @@ def serve(
     probe: Annotated[str, typer.Option(envvar="HEADWAY_PROBE", help="on or off: may an idle engine be probed")] = "on",
     max_body: Annotated[int, typer.Option(envvar="HEADWAY_MAX_BODY", help="largest request body, bytes")] = 64 * 1024 * 1024,
     drain: Annotated[float, typer.Option(envvar="HEADWAY_DRAIN", help="seconds that answers may take to end on SIGTERM")] = 30.0,
+    engine_paces: Annotated[
+        str, typer.Option(envvar="HEADWAY_ENGINE_PACES", help="yes, no, or auto: does the engine pace prefill by itself")
+    ] = "auto",
     decision_log: Annotated[
         Path | None, typer.Option(envvar="HEADWAY_DECISION_LOG", help="append every decision to this file, a JSON line each")
     ] = None,
@@ -129,6 +132,8 @@ def serve(
     """The gateway: keeps live answers streaming while long prompts come in."""
     if probe not in ("on", "off"):
         raise UsageError(f"--probe {probe!r}: not on or off")
+    if engine_paces not in ("auto", "yes", "no"):
+        raise UsageError(f"--engine-paces {engine_paces!r}: not auto, yes or no")
     if log_level not in ("debug", "info", "warning", "error"):
         raise UsageError(f"--log-level {log_level!r}: not debug, info, warning or error")
     if max_body <= 0:
@@ -147,6 +152,7 @@ def serve(
         max_body=max_body,
         drain=drain,
         decision_log=decision_log,
+        engine_paces=engine_paces,
     )
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     uvloop.run(run(settings, reload=_reload(context, config)))

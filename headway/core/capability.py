@@ -33,7 +33,7 @@ class Capability:
     def obstacle(self) -> str:
         """Why nothing can go in pieces through this engine, in words; empty where it can, or may."""
         if self.caching is False:
-            return "no prefix cache"
+            return "prefix caching is off"
         if self.ranks > 1 and not self.pinned:
             return f"{self.ranks} data-parallel ranks, each with a cache of its own"
         return ""

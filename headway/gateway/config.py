@@ -89,6 +89,8 @@ class Config:
     """Largest request body, bytes."""
     drain: float = 30.0
     """Seconds that answers under way may take to end after SIGTERM."""
+    engine_paces: str = "auto"
+    """Whether the engine paces prefill by itself: `yes`, `no`, or `auto` to ask it."""
     decision_log: Path | None = None
     """File to which every decision is appended (decisions.py)."""
     keepalive: float = 15.0
@@ -178,7 +180,7 @@ def beside(listen: Address) -> Address:
     return Address("127.0.0.1", 0 if listen.port == 0 else min(listen.port + 1, 65535))
 
 
-def parse_targets(share: float, gap: float, wait: float, stretch: float, queue: int, queue_tokens: int) -> Targets:
+def parse_targets(share: float, gap: float, wait: float, stretch: float, queue: int, queue_tokens: int = 4_000_000) -> Targets:
     try:
         return Targets(share, gap, wait, stretch, queue, queue_tokens)
     except ValueError as error:

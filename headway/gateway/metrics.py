@@ -99,7 +99,8 @@ class UpstreamGauges:
 
     def remove(self) -> None:
         m = self._metrics
-        for metric in (m.live, m.queued, m.in_flight, m.block, m.up, m.takes, m.foreign, m.aside, m.waiting_tokens, m.sent, m.lost):
+        gauges = (m.live, m.queued, m.waiting_tokens, m.in_flight, m.block, m.up, m.takes, m.foreign, m.aside)
+        for metric in (*gauges, m.sent, m.lost):
             metric.remove(self._label)
         for term in self.TERMS:
             with contextlib.suppress(KeyError):

@@ -25,12 +25,15 @@ from headway.core.controller import Controller
 from headway.core.estimate import TokenEstimator
 from headway.core.health import Health
 from headway.core.journal import RecordedController, Sink
+from headway.core.policy import ASIDE
 from headway.core.prefix import BlockIndex, TextIndex
 from headway.core.work import Decision, Entry, Expire, Piece
+from headway.engines.selfpacing import by_metrics
 from headway.engines.vllm.metrics import EngineMetrics, parse
 from headway.engines.vllm.probe import Answer, Found, Question, probe
 from headway.gateway.calls import Reply, fetch
 from headway.gateway.config import Config, UpstreamConfig
+from headway.gateway.configured import configured_pacing
 from headway.gateway.desk import Desk, clock
 from headway.gateway.metrics import Metrics, UpstreamGauges
 from headway.gateway.transport.framing import end_to_end
@@ -90,6 +93,14 @@ class Engine:
         self.gone = False
         """It could not be reached: what it had cached may be lost."""
         self.latest: EngineMetrics | None = None
+        self.scheduler = ""
+        """Why its own scheduler paces prefill, as /metrics says; empty where it does not."""
+        self.configured: str | None = None
+        """The same, as its configuration says; None: not asked yet."""
+
+    @property
+    def paces(self) -> str:
+        return self.scheduler or self.configured or ""
 
     def restarted(self, latest: EngineMetrics) -> bool:
         """Whether a counter went back."""
@@ -176,7 +187,11 @@ class Upstream:
             return None
         self._set_up(True)
         self.health.checked(self.desk.now)
-        return parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else None
+        if reply.status != 200:
+            return None
+        page = reply.body.decode("utf-8", "replace")
+        self.engine.scheduler = by_metrics(page)
+        return parse(page)
 
     @staticmethod
     def cached_tokens(reply: Reply) -> int | None:
@@ -194,6 +209,7 @@ class Upstream:
         """Publish what is the case now."""
         self.gauges.live.set(self.controller.live)
         self.gauges.queued.set(self.controller.waiting)
+        self.gauges.waiting_tokens.set(self.controller.waiting_tokens)
         self.gauges.in_flight.set(self.controller.in_flight)
         self.gauges.takes.set(0 if self.draining or not self.health.takes(self.desk.now, 0) else 1)
         self.show_model()
@@ -227,8 +243,12 @@ class Upstream:
             if len(self.config.upstreams) > 1 and self.engine.up and self.desk.now >= self._models_at:
                 self._models_at = self.desk.now + MODELS_S
                 self.models = frozenset(await self._model_ids()) or None
+            if self.engine.up and self.engine.configured is None and self.config.policy in ASIDE:
+                self.engine.configured = await configured_pacing(self)
             if latest is not None:
                 self._learn_metrics(latest)
+            self._tell_controller()
+            if latest is not None:
                 idle = latest.idle and not any(entry.work.prefills for entry in self.controller.entries.values())
                 if self.config.probe and not self.engine.probed and idle and self._probing is None:
                     self._probing = asyncio.create_task(self._run_probe())
@@ -244,7 +264,6 @@ class Upstream:
             engine.caching = latest.prefix_caching
         if engine.block is None and latest.block_size is not None:
             self._set_block(latest.block_size, confirmed=False)
-        self._tell_controller()
         foreign = int(latest.running) - self.controller.in_engine
         self.gauges.foreign.set(max(0, foreign) if self._probing is None else 0)
 
@@ -326,9 +345,19 @@ class Upstream:
 
     def _tell_controller(self) -> None:
         """What is known of the engine, as the controller sees it."""
-        capability = Capability(block=self.engine.block, caching=self.engine.caching)
-        if capability != self.controller.capability:
-            self.controller.engine(self.desk.now, capability)
+        engine = self.engine
+        paces = {"yes": "--engine-paces says so", "no": ""}.get(self.config.engine_paces, engine.paces)
+        capability = Capability(block=engine.block, caching=engine.caching, paces=paces)
+        before = self.controller.capability
+        if capability == before:
+            return
+        self.controller.engine(self.desk.now, capability)
+        self.gauges.aside.set(self.controller.aside)
+        if paces != before.paces and self.config.policy in ASIDE:
+            words = f"policy {self.config.policy} steps aside: {paces}" if paces else f"policy {self.config.policy} paces again"
+            log.info("upstream %s: %s", self.target.origin.url, words)
+        if capability.obstacle:
+            self._warn_once("obstacle", f"{capability.obstacle}: big prompts cannot go in pieces, they are held up to --wait")
 
     def show_model(self) -> None:
         """Publish the model, and say once when the gap or the share asked for is out of reach."""
@@ -408,6 +437,7 @@ class Upstream:
         self._misses.clear()
         engine.block = engine.caching = engine.reports = engine.latest = None
         engine.block_confirmed = engine.probed = engine.gone = False
+        engine.configured = None
         self.controller.forget(self.desk.now)
         self._warned.clear()
 

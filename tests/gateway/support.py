@@ -350,9 +350,13 @@ def reply(raw: bytes) -> Script:
 
 
 class Scripted:
-    """An upstream that answers as told and keeps what it was sent. /metrics is not there, and is not kept."""
+    """An upstream that answers as told and keeps what it was sent. What a gateway asks for itself, /metrics and pages about the
+    configuration, is not there and is not kept, unless with `metrics`."""
 
-    def __init__(self, script: Script) -> None:
+    OWN = (b"/metrics", b"/get_server_info", b"/server_info?config_format=text")
+
+    def __init__(self, script: Script, metrics: bool = False) -> None:
+        self.metrics = metrics
         self.script = script
         self.requests: list[Message] = []
         self.left = 0
@@ -365,7 +369,7 @@ class Scripted:
         try:
             while True:
                 request = await read_message(reader)
-                if request.target.endswith(b"/metrics"):
+                if not self.metrics and request.target.endswith(self.OWN):
                     writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                     continue
                 self.requests.append(request)
@@ -395,8 +399,8 @@ async def _hangup(reader: asyncio.StreamReader) -> None:
 
 
 @asynccontextmanager
-async def scripted(script: Script | bytes) -> AsyncIterator[tuple[Scripted, str]]:
-    upstream = Scripted(reply(script) if isinstance(script, bytes) else script)
+async def scripted(script: Script | bytes, metrics: bool = False) -> AsyncIterator[tuple[Scripted, str]]:
+    upstream = Scripted(reply(script) if isinstance(script, bytes) else script, metrics)
     server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, limit=2**26)
     try:
         yield upstream, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
