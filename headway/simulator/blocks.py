@@ -63,6 +63,8 @@ class BlockPool:
             raise ValueError(f"a pool needs at least 2 blocks, not {size}")
         self.size = size
         self.caching = caching
+        #: Grows whenever a block changes hands or gets a key.
+        self.changes = 0
         self._free: OrderedDict[int, Block] = OrderedDict((n, Block(n)) for n in range(1, size))
         self._by_key: dict[tuple[int, int], dict[int, Block]] = {}
 
@@ -83,6 +85,9 @@ class BlockPool:
         """The next `count` blocks, least recently used first; what was cached in them is lost."""
         if count > len(self._free):
             raise ValueError(f"{count} blocks wanted, {len(self._free)} free")
+        if not count:
+            return []
+        self.changes += 1
         taken = [self._free.popitem(last=False)[1] for _ in range(count)]
         for block in taken:
             self._forget(block)
@@ -92,6 +97,7 @@ class BlockPool:
     def touch(self, blocks: Iterable[Block]) -> None:
         """One more holder for each block."""
         for block in blocks:
+            self.changes += 1
             if block.refs == 0:
                 del self._free[block.number]
             block.refs += 1
@@ -102,6 +108,7 @@ class BlockPool:
         for block in blocks:
             if block is None:
                 continue
+            self.changes += 1
             block.refs -= 1
             assert block.refs >= 0
             if block.refs:
@@ -119,6 +126,7 @@ class BlockPool:
         found.
         """
         assert block.key is None
+        self.changes += 1
         block.key = (group, key)
         self._by_key.setdefault(block.key, {})[block.number] = block
 

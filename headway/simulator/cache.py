@@ -17,64 +17,12 @@ pool's eviction order comes out the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from headway.simulator.blocks import Block, BlockPool
+from headway.simulator.holdings import CacheLayout, Held, Hit, States
 from headway.simulator.request import Request
 from headway.simulator.rules import Rules
 
 FULL = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CacheLayout:
-    """`blocks` counts the null block too; `state_groups` is 0 for a dense model, 3 for three linear layers
-    to each full one.
-    """
-
-    blocks: int
-    block_size: int
-    state_groups: int = 0
-    caching: bool = True
-    #: Draft tokens a decode step carries (0: no speculative decoding).
-    draft_tokens: int = 0
-    max_model_len: int = 131072
-
-
-@dataclass(slots=True)
-class Hit:
-    """Cached tokens of a prompt and the blocks that hold them; `longest` is how far full attention alone
-    matched.
-    """
-
-    tokens: int = 0
-    longest: int = 0
-    full: list[Block] = field(default_factory=list)
-    states: list[Block] = field(default_factory=list)
-
-    @property
-    def junction(self) -> int:
-        return self.longest if self.longest > self.tokens else 0
-
-
-@dataclass(slots=True)
-class _States:
-    """One recurrent group of one request: blocks by position, None where no state is held."""
-
-    blocks: list[Block | None] = field(default_factory=list)
-    published: int = 0
-    previous: int | None = None
-    allocated: bool = False
-    retired: int = 0
-
-
-@dataclass(slots=True)
-class _Held:
-    full: list[Block]
-    published: int
-    states: list[_States]
-    #: The blocks in which the last allocation lay, if doing it again within them changes nothing.
-    settled: tuple[int, ...] = ()
 
 
 class KVCache:
@@ -91,7 +39,10 @@ class KVCache:
         #: group.
         self.align = layout.state_groups > 0 and layout.caching
         self.sparse = self.align and rules.sparse_retention
-        self._held: dict[str, _Held] = {}
+        drafts = layout.draft_tokens
+        #: `_place` of a decode step in terms of the position at which it begins: +drafts is its last token, and so on.
+        self._offsets = sorted({-1, drafts, 1, 2 * drafts, 1 - self.lookahead})
+        self._held: dict[str, Held] = {}
         self._new_states: set[tuple[int, int]] = set()
 
     # -- matching ----------------------------------------------------------------------------------
@@ -140,7 +91,7 @@ class KVCache:
         With `whole`, the rest of the prompt must fit as well, though only `new` tokens are given room now.
         """
         held = self._held.get(request.id)
-        if held is not None and held.settled and held.settled == self._place(request, new):
+        if held is not None and not held.renews and held.place == self._place(request, new):
             return True
         hit = hit or Hit()
         computed = request.computed + hit.tokens
@@ -157,8 +108,27 @@ class KVCache:
         for states in held.states:
             self._extend_states(states, main)
         renewed = self.layout.caching and self._publish(request, held, min(main, request.num_tokens))
-        held.settled = () if renewed or hit.tokens else self._place(request, new)
+        held.renews = renewed
+        held.place = () if hit.tokens else self._place(request, new)
         return True
+
+    def unmoved(self, request: Request, new: int) -> bool:
+        """Whether allocating `new` more tokens would leave every block where it is."""
+        return self._held[request.id].place == self._place(request, new)
+
+    def next_move(self, computed: int) -> int:
+        """The first position above `computed` at which the allocation of a decode step moves a block.
+
+        Between two of these positions `_place` does not change: there, the leap over decode steps allocates nothing.
+        """
+        block = self.layout.block_size
+        return min([((computed + offset) // block + 1) * block - offset for offset in self._offsets])
+
+    @property
+    def most_moved(self) -> int:
+        """Blocks that one decode step of one request takes at most."""
+        drafts, block = self.layout.draft_tokens, self.layout.block_size
+        return 2 + 2 * drafts // block + self.layout.state_groups * (1 + drafts)
 
     def _place(self, request: Request, new: int) -> tuple[int, ...]:
         """All positions on which `allocate` depends, in blocks: the same while a decode stays in a block."""
@@ -176,9 +146,9 @@ class KVCache:
             (known - self.lookahead) // block,
         )
 
-    def _admit(self, hit: Hit) -> _Held:
+    def _admit(self, hit: Hit) -> Held:
         self.pool.touch(hit.full)
-        held = _Held(list(hit.full), len(hit.full), [_States() for _ in range(self.layout.state_groups)])
+        held = Held(list(hit.full), len(hit.full), [States() for _ in range(self.layout.state_groups)])
         for states, block in zip(held.states, hit.states, strict=False):
             self.pool.touch([block])
             states.blocks = [None] * (len(hit.full) - 1) + [block]
@@ -209,7 +179,7 @@ class KVCache:
                 need += min(new, 1 if states and states.allocated else 1 + drafts)
         return need
 
-    def _extend_states(self, states: _States, main: int) -> None:
+    def _extend_states(self, states: States, main: int) -> None:
         drafts = self.layout.draft_tokens
         blocks = states.blocks
         if not self.align:
@@ -255,7 +225,7 @@ class KVCache:
 
     # -- publishing --------------------------------------------------------------------------------
 
-    def _publish(self, request: Request, held: _Held, tokens: int) -> bool:
+    def _publish(self, request: Request, held: Held, tokens: int) -> bool:
         """Make whole blocks findable. True if a state was registered: such a step is not like the next."""
         block = self.layout.block_size
         request.grow_keys(block, self.lookahead)

@@ -8,14 +8,18 @@ adds the durations up.
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from headway.simulator.cache import CacheLayout, KVCache
+from headway.simulator.cache import KVCache
+from headway.simulator.holdings import CacheLayout
+from headway.simulator.leap import Leap, Stretch
 from headway.simulator.request import Request
 from headway.simulator.rules import Rules, rules_for
-from headway.simulator.scheduler import Chunk, Scheduler, SchedulerSettings
+from headway.simulator.scheduler import Scheduler, SchedulerSettings
+from headway.simulator.step import Chunk
 from headway.simulator.steps import StepModel
 
 #: Upper bounds of vLLM's iteration_tokens_total histogram (tokens a step).
@@ -38,7 +42,8 @@ class EngineSettings:
     layout: CacheLayout
     scheduler: SchedulerSettings
     steps: StepModel
-    #: Tokens that one decode step yields on average, 1 + accepted drafts; from 1 to 1 + draft_tokens.
+    #: Tokens that one decode step yields on average, 1 + accepted drafts; from 1 to 1 + draft_tokens. The nearest fraction
+    #: with a denominator of at most 1,000 is used.
     tokens_per_step: float = 1.0
 
 
@@ -98,6 +103,8 @@ class Engine:
         self.cache = KVCache(settings.layout, self.rules)
         self.scheduler = Scheduler(settings.scheduler, self.cache)
         self.counters = Counters()
+        #: `tokens_per_step` as a fraction, so that a stretch of steps can be added up exactly.
+        self.rate = Fraction(settings.tokens_per_step).limit_denominator(1000)
 
     @property
     def num_running(self) -> int:
@@ -165,6 +172,31 @@ class Engine:
         produced = (self._produce(chunk) for chunk in under_way.chunks)
         return tuple(output for output in produced if output is not None)
 
+    def leap(self, until: float = float("inf")) -> Stretch | None:
+        """Make all steps that are alike and begin less than `until` seconds from now; None where the next is not known to be.
+
+        The stretch's outputs are in its rows. `step` and `begin` go on behind it.
+        """
+        each = 1 + self.settings.layout.draft_tokens
+        alike = self.scheduler.alike(each)
+        if alike is None:
+            return None
+        stretch = Leap(self.cache, self.settings.steps, self.rate, alike.requests, each).make(alike.most, alike.frozen, until)
+        if stretch is None:
+            return None
+        self.scheduler.leapt(stretch.steps)
+        for row in stretch.rows:
+            self.counters.generation_tokens += row.tokens
+            if row.finish_reason is not None:
+                self._finish(row.request)
+        self._count(each * len(stretch.rows), stretch.steps)
+        return stretch
+
+    def _finish(self, request: Request) -> None:
+        request.finish_reason = "length"
+        self.scheduler.remove(request.id)
+        self.counters.finished["length"] += 1
+
     def _seconds(self, chunks: Sequence[Chunk]) -> float:
         # A one-token tail of a prompt runs as a decode row (query length 1), so it makes no mixed step.
         prefill = [(c.start, c.tokens) for c in chunks if c.prefill and c.tokens > 1]
@@ -179,8 +211,12 @@ class Engine:
         if request.computed < request.num_tokens or self.scheduler.requests.get(request.id) is not request:
             return None
         room = min(request.max_tokens - request.outputs, self.settings.layout.max_model_len - request.num_tokens)
-        count = min(1 if chunk.prefill else self._accepted(request, chunk.tokens), room)
         first = request.outputs
+        if chunk.prefill:
+            count = 1
+            request.decode_from, request.decode_steps = first + 1, 0
+        else:
+            count = min(self._accepted(request, chunk.tokens), room)
         if first == 0:
             self.counters.prompt_tokens += request.prompt_tokens
         # Of the drafts computed, those that were not accepted have to be computed again.
@@ -188,26 +224,24 @@ class Engine:
         request.append_outputs(count)
         self.counters.generation_tokens += count
         if count == room:
-            request.finish_reason = "length"
-            self.scheduler.remove(request.id)
-            self.counters.finished["length"] += 1
+            self._finish(request)
         return Output(request, first, count, request.finish_reason)
 
     def _accepted(self, request: Request, scheduled: int) -> int:
-        """Whole tokens of this step such that the running mean is `tokens_per_step`."""
-        rate = self.settings.tokens_per_step
-        if rate <= 1.0:
-            return 1
-        done = request.outputs - 1
-        steps = math.ceil(done / rate - 1e-9)
-        return max(1, min(scheduled, math.floor((steps + 1) * rate + 1e-9) - done))
+        """Whole tokens of this step such that the mean since the last prefill is `tokens_per_step`."""
+        request.decode_steps += 1
+        rate = self.rate
+        wanted = request.decode_from + request.decode_steps * rate.numerator // rate.denominator - request.outputs
+        if wanted <= scheduled:
+            return wanted
+        request.decode_from, request.decode_steps = request.outputs + scheduled, 0
+        return scheduled
 
-    def _count(self, tokens: int) -> None:
+    def _count(self, tokens: int, steps: int = 1) -> None:
         counters = self.counters
-        counters.steps += 1
-        counters.iteration_tokens += tokens
-        at = next((i for i, bound in enumerate(ITERATION_BUCKETS) if tokens <= bound), len(ITERATION_BUCKETS))
-        counters.iteration_buckets[at] += 1
+        counters.steps += steps
+        counters.iteration_tokens += tokens * steps
+        counters.iteration_buckets[bisect_left(ITERATION_BUCKETS, tokens)] += steps
 
 
 def _check(settings: EngineSettings, rules: Rules) -> None:

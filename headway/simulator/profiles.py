@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headway.simulator.cache import CacheLayout
 from headway.simulator.engine import EngineSettings
+from headway.simulator.holdings import CacheLayout
 from headway.simulator.rules import rules_for
 from headway.simulator.scheduler import SchedulerSettings
 from headway.simulator.steps import StepModel

@@ -19,8 +19,9 @@ class Request:
     """
 
     __slots__ = (
-        "arrival", "cache_salt", "cached_tokens", "computed", "finish_reason", "id", "in_prefill", "junction",
-        "keys", "max_tokens", "output_token", "outputs", "preemptions", "priority", "prompt_tokens", "tokens",
+        "arrival", "cache_salt", "cached_tokens", "computed", "decode_from", "decode_steps", "finish_reason", "id",
+        "in_prefill", "junction", "keys", "max_tokens", "output_token", "outputs", "preemptions", "priority",
+        "prompt_tokens", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,10 @@ class Request:
         self.cache_salt = cache_salt
         self.output_token = output_token
         self.outputs = 0
+        #: Decode steps since the last prefill (or since drafts had to be cut), and the outputs there were then: with
+        #: speculative decoding the tokens of a step follow from these two.
+        self.decode_steps = 0
+        self.decode_from = 0
         self.computed = 0
         #: Prompt tokens found in the prefix cache at the first admission; None before it.
         self.cached_tokens: int | None = None

@@ -9,16 +9,13 @@ starvation which this project is about.
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
-from headway.simulator.cache import Hit, KVCache
+from headway.simulator.cache import KVCache
+from headway.simulator.holdings import Hit
 from headway.simulator.request import Request
-
-Policy = Literal["fcfs", "priority"]
+from headway.simulator.step import Alike, Chunk, Step
+from headway.simulator.waiting import Policy, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,81 +30,23 @@ class SchedulerSettings:
     enable_chunked_prefill: bool = True
 
 
-@dataclass(slots=True)
-class Chunk:
-    """`tokens` of `request` from position `start` on, in one step. `prefill` until the last known token."""
-
-    request: Request
-    start: int
-    tokens: int
-    prefill: bool
-
-
-@dataclass(slots=True)
-class Step:
-    chunks: list[Chunk] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    admitted: list[Request] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> int:
-        return sum(chunk.tokens for chunk in self.chunks)
-
-
-class _Waiting:
-    """First come first served, or a heap on (priority, arrival); a preempted request goes to the front of
-    the former.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._queue: deque[Request] = deque()
-        self._heap: list[tuple[int, float, str, Request]] = []
-
-    def __len__(self) -> int:
-        return len(self._queue) + len(self._heap)
-
-    def __iter__(self) -> Iterator[Request]:
-        if self._policy == "fcfs":
-            return iter(self._queue)
-        return (entry[3] for entry in sorted(self._heap, key=lambda e: e[:3]))
-
-    def add(self, request: Request, front: bool = False) -> None:
-        if self._policy == "priority":
-            heapq.heappush(self._heap, (request.priority, request.arrival, request.id, request))
-        elif front:
-            self._queue.appendleft(request)
-        else:
-            self._queue.append(request)
-
-    def peek(self) -> Request:
-        return self._queue[0] if self._policy == "fcfs" else self._heap[0][3]
-
-    def pop(self) -> Request:
-        return self._queue.popleft() if self._policy == "fcfs" else heapq.heappop(self._heap)[3]
-
-    def remove(self, request: Request) -> None:
-        if self._policy == "fcfs":
-            self._queue.remove(request)
-        else:
-            self._heap = [entry for entry in self._heap if entry[3] is not request]
-            heapq.heapify(self._heap)
-
-
 class Scheduler:
     def __init__(self, settings: SchedulerSettings, cache: KVCache) -> None:
         self.settings = settings
         self.cache = cache
         self.rules = cache.rules
         self.running: list[Request] = []
-        self.waiting = _Waiting(settings.policy)
+        self.waiting = Waiting(settings.policy)
         self.requests: dict[str, Request] = {}
         self.capacity_bound = False
         self._steps_since_prefill: int | None = None
+        #: What the last step did, if it was only decodes and left all else as it was, and whether prefill was held in it.
+        self._idle: tuple[tuple[Request, ...], bool] | None = None
 
     def add(self, request: Request) -> None:
         if request.id in self.requests:
             raise ValueError(f"request {request.id!r} is already here")
+        self._idle = None
         self.requests[request.id] = request
         self.waiting.add(request)
 
@@ -116,6 +55,7 @@ class Scheduler:
         request = self.requests.pop(request_id, None)
         if request is None:
             return None
+        self._idle = None
         if request in self.running:
             self.running.remove(request)
         else:
@@ -133,9 +73,10 @@ class Scheduler:
         """
         step = Step()
         budget = self.settings.max_num_batched_tokens
+        changes = self.cache.pool.changes
         self.cache.step_starts()
-        defer = (throttle_prefills or self._holds_prefill()) and not self.capacity_bound
-        defer = defer and any(not request.in_prefill for request in self.running)
+        held = self._holds_prefill() and not self.capacity_bound
+        defer = (held or (throttle_prefills and not self.capacity_bound)) and self._someone_decodes()
         threshold = self.settings.long_prefill_token_threshold
         if self.rules.threshold_spares_lone and len(self.running) + len(self.waiting) <= 1:
             threshold = 0
@@ -145,7 +86,42 @@ class Scheduler:
             if not defer:
                 self.capacity_bound = len(self.waiting) > 0
         self._advance(step)
+        idle = changes == self.cache.pool.changes and not any(chunk.prefill for chunk in step.chunks)
+        self._idle = (tuple(c.request for c in step.chunks), held) if idle and step.chunks and not throttle_prefills else None
         return step
+
+    def alike(self, each: int) -> Alike | None:
+        """The steps that follow, if they are known to be alike and to give each of their requests `each` tokens."""
+        running, settings = self.running, self.settings
+        threshold = settings.long_prefill_token_threshold
+        if self.rules.threshold_spares_lone and len(running) + len(self.waiting) <= 1:
+            threshold = 0
+        if not running or len(running) * each > settings.max_num_batched_tokens or 0 < threshold < each:
+            return None
+        nobody_comes = (
+            not self.waiting or len(running) >= settings.max_num_seqs or len(running) * each == settings.max_num_batched_tokens
+        )
+        if nobody_comes and not any(request.in_prefill or request.computed < request.num_tokens - 1 for request in running):
+            return Alike(tuple(running))
+        if self._idle is None:
+            return None
+        requests, was_held = self._idle
+        held = self._holds_prefill() and not self.capacity_bound
+        if held != was_held:
+            return None
+        since = self._steps_since_prefill
+        most = settings.prefill_schedule_interval - 1 - since if held and since is not None else None
+        return Alike(requests, most, frozen=True)
+
+    def leapt(self, steps: int) -> None:
+        """`steps` steps as `alike` describes them were made elsewhere."""
+        since = self._steps_since_prefill
+        interval = self.settings.prefill_schedule_interval
+        released = since is None or since + steps >= interval or not self._holds_prefill() or self.capacity_bound
+        if since is not None:
+            self._steps_since_prefill = since + steps
+        if released:
+            self.capacity_bound = len(self.waiting) > 0
 
     def _schedule_running(self, step: Step, budget: int, threshold: int, defer: bool) -> int:
         index = 0
@@ -230,6 +206,9 @@ class Scheduler:
             self._steps_since_prefill += 1
 
     # -- rules -------------------------------------------------------------------------------------
+
+    def _someone_decodes(self) -> bool:
+        return any(not request.in_prefill for request in self.running)
 
     def _holds_prefill(self) -> bool:
         """prefill_schedule_interval: one step in that many may carry prefill. The first one is never held."""

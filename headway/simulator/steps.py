@@ -29,6 +29,10 @@ class StepModel:
         """Work of the prompt tokens start .. start+tokens-1, without the step around it."""
         return tokens * (self.b + self.b_slope * (start + (tokens - 1) / 2))
 
+    def decode_seconds(self, rows: int, context: int) -> float:
+        """Duration of a step in which `rows` requests decode that hold `context` tokens together: linear in `context`."""
+        return self.a + self.a_ctx * context + self.a_seq * (rows - 1)
+
     def step_seconds(self, prefill: Sequence[tuple[int, int]], decode_contexts: Sequence[int]) -> float:
         """Duration of one step: `prefill` holds (start, tokens) of each chunk, `decode_contexts` one
         context length a row.

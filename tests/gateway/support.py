@@ -23,8 +23,8 @@ from headway.gateway.config import Address, Config, UpstreamConfig, parse_origin
 from headway.gateway.server import Gateway, start
 from headway.gateway.status import snapshot
 from headway.gateway.upstream import Upstream
-from headway.simulator.cache import CacheLayout
 from headway.simulator.engine import EngineSettings
+from headway.simulator.holdings import CacheLayout
 from headway.simulator.profiles import FrontEnd, Profile
 from headway.simulator.scheduler import SchedulerSettings
 from headway.simulator.server import RunningServer

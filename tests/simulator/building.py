@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.simulator.cache import CacheLayout
 from headway.simulator.engine import Engine, EngineSettings
+from headway.simulator.holdings import CacheLayout
 from headway.simulator.request import Request
 from headway.simulator.scheduler import SchedulerSettings
 from headway.simulator.steps import StepModel

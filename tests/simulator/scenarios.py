@@ -12,7 +12,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from headway.simulator.cache import CacheLayout, KVCache
+from headway.simulator.cache import KVCache
+from headway.simulator.holdings import CacheLayout
 from headway.simulator.request import Request
 from headway.simulator.rules import Rules, rules_for
 from headway.simulator.scheduler import Scheduler, SchedulerSettings

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.simulator.blocks import BlockPool
-from headway.simulator.cache import CacheLayout
 from headway.simulator.engine import Engine, EngineSettings
+from headway.simulator.holdings import CacheLayout
 from headway.simulator.request import Request
 from headway.simulator.scheduler import SchedulerSettings
 from tests.simulator.building import STEPS, prompt
