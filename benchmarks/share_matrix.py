@@ -52,7 +52,7 @@ class Matrix:
 
     async def alone(self, tokens: int) -> float:
         """T0, seconds: the intruder alone, straight to the engine."""
-        answer = await stream(self.http, self.target, prompts.chat(tokens, 4, self.scale, self.rng))
+        answer = await stream(self.target, prompts.chat(tokens, 4, self.scale, self.rng))
         if answer.ttft is None:
             raise HeadwayError(f"the intruder alone failed: {answer.error}")
         self.t0.setdefault(tokens, []).append(answer.ttft)
@@ -64,7 +64,7 @@ class Matrix:
     ) -> None:  # fmt: skip
         tokens = tokens or self.args.intruder_tokens
         ask = [prompts.chat(VICTIM_PROMPT, 160, self.scale, self.rng) for _ in range(victims)]
-        solo, solo_ttft = await solo_rate(self.http, self.target, ask)
+        solo, solo_ttft = await solo_rate(self.target, ask)
         if alone or tokens not in self.t0:
             await self.alone(tokens)
         t0 = self.t0[tokens][-1] * intruders
@@ -75,7 +75,7 @@ class Matrix:
             people = [prompts.chat(VICTIM_PROMPT, length, self.scale, self.rng) for _ in range(victims)]
             crowds = [prompts.chat(tokens, 16, self.scale, self.rng) for _ in range(intruders)]
             made = await crowd(
-                self.http, target, people, crowds, solo,
+                target, people, crowds, solo,
                 after=None if lead is not None else 16, lead=lead or 0.0, must_outlive=must_outlive,
             )  # fmt: skip
             if made.void is None or most:

@@ -18,6 +18,10 @@ import aiohttp
 import msgspec
 
 from headway.bench.sse import Events
+from headway.bench.wire import Broken, post
+from headway.errors import UsageError
+
+LONGEST_ERROR = 2**16  # bytes of a body that is no stream
 
 
 class Event(NamedTuple):
@@ -54,6 +58,7 @@ class Stream:
     """What one request did. `events` are output events only; the first of them is the first token."""
 
     submitted: float = 0.0
+    due: float | None = None  # when it had to be sent, where a schedule says so (open loop)
     events: list[Event] = field(default_factory=list)
     ended: float = 0.0
     status: int = 0
@@ -78,6 +83,11 @@ class Stream:
         return self.events[0].at - self.submitted if self.events else None
 
     @property
+    def response_s(self) -> float | None:
+        """Seconds to the first output from the moment at which it was due: a client that sends late must not hide it."""
+        return self.events[0].at - (self.submitted if self.due is None else self.due) if self.events else None
+
+    @property
     def wall(self) -> float:
         return self.ended - self.submitted
 
@@ -98,80 +108,90 @@ class Stream:
 
 
 def session() -> aiohttp.ClientSession:
-    """A connection a request: a server that drops idle connections would look like a failed arm."""
+    """For what is not measured: models, versions, tokenizers, metrics."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         trust_env=False,
-        read_bufsize=2**20,
     )
 
 
 async def stream(
-    http: aiohttp.ClientSession,
     target: Target,
     request: Request,
     *,
     on_tokens: Callable[[float], None] | None = None,
     timeout: float = 600.0,
+    due: float | None = None,
 ) -> Stream:
     """Send `request` as a stream and follow it to its end. `on_tokens` gets the tokens so far at each
     output event.
     """
-    result = Stream()
+    result = Stream(due=due)
     options: dict[str, Any] = {"include_usage": True}
     if target.continuous:
         options["continuous_usage_stats"] = True
     body = {**request.body, "model": target.model, "stream": True, "stream_options": options}
     payload = msgspec.json.encode(body)
-    headers = {**target.headers, "Content-Type": "application/json", "Accept-Encoding": "identity"}
+    headers = {**target.headers, "Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+    if any(mark in value for value in headers.values() for mark in "\r\n"):
+        raise UsageError("the key has a line break in it")
+    reading = _Reading(result, on_tokens)
     result.submitted = time.monotonic()
     try:
-        async with (
-            asyncio.timeout(timeout),
-            http.post(target.url + request.path, data=payload, headers=headers) as answer,
-        ):
-            await _follow(answer, result, on_tokens)
+        async with asyncio.timeout(timeout):
+            await post(target.url + request.path, headers, payload, reading)
+        reading.end()
     except TimeoutError:
         _fail(result, "timeout", f"no end of the answer after {timeout:.0f} s")
-    except aiohttp.ClientConnectorError as error:
-        _fail(result, "down", f"cannot connect to {target.url}: {why(error)}")
-    except (aiohttp.ClientError, ConnectionError) as error:
-        _fail(result, "broken", f"the connection broke: {error or type(error).__name__}")
+    except Broken as error:
+        _fail(result, "broken", f"the connection broke: {error}")
+    except OSError as error:
+        _fail(result, "down", f"cannot connect to {target.url}: {reason(error)}")
     result.ended = time.monotonic()
     _spread_final_usage(result)
     return result
 
 
-async def _follow(answer: aiohttp.ClientResponse, result: Stream, on_tokens: Callable[[float], None] | None) -> None:
-    result.status = answer.status
-    if answer.status != 200:
-        _fail(result, "refused", f"HTTP {answer.status}: {_error_text(await answer.read())}")
-        return
-    if answer.content_type != "text/event-stream":
-        await answer.read()
-        _fail(result, "not_streaming", f"the server did not stream: it answered with {answer.content_type}")
-        return
-    parser, reading = Events(), _Reading(result, on_tokens)
-    async for chunk in answer.content.iter_any():
-        now = time.monotonic()
-        for data in parser.feed(chunk):
-            reading.event(now, data)
-    left = parser.end()
-    if left and not left.startswith(b":"):
-        reading.event(time.monotonic(), left.removeprefix(b"data:").strip())
-    if result.error is None and result.finish_reason is None:
-        _fail(result, "broken", "the stream ended without a finish reason")
-
-
 class _Reading:
-    """Turns the `data` of events into a Stream's fields."""
+    """Turns an answer into a Stream's fields."""
 
     def __init__(self, result: Stream, on_tokens: Callable[[float], None] | None) -> None:
         self._result = result
         self._on_tokens = on_tokens
         self._total = 0.0
+        self._events = Events()
+        self._other: bytes | None = b""  # the body of an answer that is no stream of events
+        self._content_type = ""
+
+    def head(self, status: int, headers: dict[str, str]) -> None:
+        self._result.status = status
+        self._content_type = headers.get("content-type", "nothing").partition(";")[0].strip()
+        if status == 200 and self._content_type == "text/event-stream":
+            self._other = None
+
+    def body(self, data: bytes, now: float) -> None:
+        if self._other is not None:
+            if len(self._other) < LONGEST_ERROR:
+                self._other += data
+            return
+        for event in self._events.feed(data):
+            self.event(now, event)
+
+    def end(self) -> None:
+        result = self._result
+        if self._other is not None:
+            if result.status != 200:
+                _fail(result, "refused", f"HTTP {result.status}: {_error_text(self._other)}")
+            else:
+                _fail(result, "not_streaming", f"the server did not stream: it answered with {self._content_type}")
+            return
+        left = self._events.end()
+        if left and not left.startswith(b":"):
+            self.event(time.monotonic(), left.removeprefix(b"data:").strip())
+        if result.error is None and result.finish_reason is None:
+            _fail(result, "broken", "the stream ended without a finish reason")
 
     def event(self, now: float, data: bytes) -> None:
         result = self._result
@@ -218,16 +238,16 @@ def _output(choice: dict[str, Any]) -> tuple[str, bool]:
     if not isinstance(delta, dict):
         text = choice.get("text")
         return (text, True) if isinstance(text, str) and text else ("", False)
-    text = delta.get("content")
-    if isinstance(text, str) and text:
-        return text, True
-    return "", bool(delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls"))
+    for part in ("content", "reasoning_content", "reasoning"):
+        text = delta.get(part)
+        if isinstance(text, str) and text:
+            return text, True
+    return "", bool(delta.get("tool_calls"))
 
 
-def why(error: aiohttp.ClientConnectorError) -> str:
+def reason(error: OSError) -> str:
     """In the system's words: asyncio's own text for a refused connection is a tuple."""
-    number = error.os_error.errno
-    return os.strerror(number) if number and number > 0 else str(error.os_error or error)
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
 
 
 def _fail(result: Stream, kind: str, what: str) -> None:

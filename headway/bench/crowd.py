@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import aiohttp
-
 from headway.bench.client import Request, Stream, Target, stream
 from headway.bench.window import Window, burst_share, gaps, rate, view
 from headway.errors import CheckFailed, ServerError
@@ -28,9 +26,9 @@ class Crowd:
     void: str | None = None
 
 
-async def solo_rate(http: aiohttp.ClientSession, target: Target, requests: Sequence[Request]) -> tuple[float, float]:
+async def solo_rate(target: Target, requests: Sequence[Request]) -> tuple[float, float]:
     """(mean tokens/s, mean TTFT in seconds) of these victims decoding together with no intruder."""
-    answers = await asyncio.gather(*(stream(http, target, request) for request in requests))
+    answers = await asyncio.gather(*(stream(target, request) for request in requests))
     for answer in answers:
         if answer.error:
             raise ServerError(f"victim alone at {target.url}: {answer.error}")
@@ -44,7 +42,6 @@ async def solo_rate(http: aiohttp.ClientSession, target: Target, requests: Seque
 
 
 async def crowd(
-    http: aiohttp.ClientSession,
     target: Target,
     victims: Sequence[Request],
     intruders: Sequence[Request],
@@ -73,13 +70,13 @@ async def crowd(
             go.set()
             await asyncio.sleep(lead)
         try:
-            return await stream(http, target, request, on_tokens=counter(index))  # type: ignore[arg-type]
+            return await stream(target, request, on_tokens=counter(index))  # type: ignore[arg-type]
         finally:
             go.set()  # a victim that failed must not leave the intruders waiting
 
     async def intruder(request: Request) -> Stream:
         await go.wait()
-        return await stream(http, target, request)
+        return await stream(target, request)
 
     answers = await asyncio.gather(
         *(victim(i, request) for i, request in enumerate(victims)), *(intruder(request) for request in intruders)

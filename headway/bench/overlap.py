@@ -8,17 +8,16 @@ intruder is submitted that many seconds *before* the victim.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import aiohttp
-
 from headway.bench.client import Request, Stream, Target, stream
-from headway.bench.lag import LagMeter
-from headway.bench.window import View, burst_share, gaps, median, rate, view, window
+from headway.bench.lag import LIMIT_S, LagMeter
+from headway.bench.window import View, Window, burst_share, gaps, median, rate, view, window
 from headway.core import frontier
 from headway.errors import CheckFailed, ServerError
 
-LAG_LIMIT_S = 0.02
+LAG_LIMIT_S = LIMIT_S
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class Overlap:
     view: View | None = None
     lag_p99_s: float = 0.0
     lag_max_s: float = 0.0
+    window: Window | None = None
+    held_s: float = 0.0  # of the longest gap in the window, seconds in which this client itself was held up
     void: str | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -59,10 +60,10 @@ def require(answer: Stream, what: str, target: Target) -> Stream:
     return answer
 
 
-async def solo(http: aiohttp.ClientSession, target: Target, request: Request) -> tuple[Solo, Stream]:
+async def solo(target: Target, request: Request) -> tuple[Solo, Stream]:
     """The victim alone. Raises ServerError, or CheckFailed for a stream from which no rate can be read."""
     async with LagMeter():
-        answer = require(await stream(http, target, request), "victim alone", target)
+        answer = require(await stream(target, request), "victim alone", target)
     if burst_share(answer.events) > 0.5:
         raise CheckFailed(f"victim alone at {target.url}: the tokens came in one burst, so there is no rate to read")
     speed = rate(answer.events)
@@ -72,14 +73,13 @@ async def solo(http: aiohttp.ClientSession, target: Target, request: Request) ->
     return Solo(speed, gap, answer.ttft), answer
 
 
-async def alone(http: aiohttp.ClientSession, target: Target, request: Request) -> Stream:
+async def alone(target: Target, request: Request) -> Stream:
     """The intruder alone (its `ttft` is T0)."""
     async with LagMeter():
-        return require(await stream(http, target, request), "intruder alone", target)
+        return require(await stream(target, request), "intruder alone", target)
 
 
 async def overlap(
-    http: aiohttp.ClientSession,
     target: Target,
     victim: Request,
     intruder: Request,
@@ -90,6 +90,7 @@ async def overlap(
     victim_must_outlive: bool = True,
     salted: bool = False,
     timeout: float = 600.0,
+    lag_limit: float | None = None,
 ) -> Overlap:
     """Run both. `salted`: nothing but an engine stands behind `target`, so that cached tokens would mean a
     spoilt run.
@@ -107,31 +108,45 @@ async def overlap(
             go.set()
             await asyncio.sleep(lead)
         try:
-            return await stream(http, target, victim, on_tokens=count, timeout=timeout)
+            return await stream(target, victim, on_tokens=count, timeout=timeout)
         finally:
             go.set()  # a victim that failed must not leave the intruder waiting
 
     async def run_intruder() -> Stream:
         await go.wait()
-        return await stream(http, target, intruder, timeout=timeout)
+        return await stream(target, intruder, timeout=timeout)
 
     async with LagMeter() as lag:
         first, second = await asyncio.gather(run_victim(), run_intruder())
     run = Overlap(first, second, lag_p99_s=lag.p99_s, lag_max_s=lag.max_s)
-    judge(run, base, victim_must_outlive=victim_must_outlive, salted=salted)
+    limit = LAG_LIMIT_S if lag_limit is None else lag_limit
+    judge(run, base, victim_must_outlive=victim_must_outlive, salted=salted, lag_limit=limit, held=lag.inside)
     return run
 
 
-def judge(run: Overlap, base: Solo, *, victim_must_outlive: bool = True, salted: bool = False) -> None:
+def judge(
+    run: Overlap,
+    base: Solo,
+    *,
+    victim_must_outlive: bool = True,
+    salted: bool = False,
+    lag_limit: float = LIMIT_S,
+    held: Callable[[float, float], float] = lambda start, end: 0.0,
+) -> None:
     """Fill in the view, or the reason why there is none. Only the first reason is kept: the others follow
-    from it.
+    from it. `held(start, end)`: seconds between the two in which this client itself was held up.
     """
     for name, answer in (("victim", run.victim), ("intruder", run.intruder)):
         if answer.error:
             run.void = f"void: the {name} failed: {answer.error}"
             return
     try:
-        run.view = view(run.victim, window(run.victim, run.intruder), base.gap_s)
+        run.window = window(run.victim, run.intruder)
+        run.view = view(run.victim, run.window, base.gap_s)
+        inside = [gap for gap in gaps(run.victim.events, run.window) if gap.in_window]
+        if inside:
+            longest = max(inside, key=lambda gap: gap.seconds)
+            run.held_s = held(longest.start, longest.end)
     except CheckFailed as error:
         run.void = f"refused: {error}"
         return
@@ -140,14 +155,23 @@ def judge(run: Overlap, base: Solo, *, victim_must_outlive: bool = True, salted:
     elif victim_must_outlive and not run.view.victim_outlived:
         first = (run.intruder.first_output or 0.0) - (run.victim.last_output or 0.0)
         run.void = f"void: the victim ended {first:.2f} s before the intruder's first token; make it longer"
-    elif run.lag_p99_s > LAG_LIMIT_S:
-        run.void = f"void: this client's event loop ran {1e3 * run.lag_p99_s:.0f} ms late (p99)"
+    elif (late := too_late(run.lag_p99_s, run.held_s, run.view.longest_gap_s, lag_limit)) is not None:
+        run.void = late
     elif salted and (cached := run.intruder.cached_tokens) and cached > 0.05 * (run.intruder.prompt_tokens or 0):
         run.void = f"void: {cached} of the intruder's prompt tokens were cached before it came"
     if not run.view.victim_outlived and not victim_must_outlive:
         run.notes.append("the intruder was kept back until the victim ended")
     if run.intruder.cached_tokens is None:
         run.notes.append("the server does not say how many tokens were cached")
+
+
+def too_late(lag_p99_s: float, held_s: float, longest_gap_s: float, limit: float) -> str | None:
+    """Why the client's own lateness spoils a run: often late, or held up in the very gap that would be reported."""
+    if lag_p99_s > limit:
+        return f"void: this client's event loop ran {1e3 * lag_p99_s:.0f} ms late (p99)"
+    if held_s > max(limit, 0.1 * longest_gap_s):
+        return f"void: of the longest gap, {1e3 * longest_gap_s:.0f} ms, this client itself was held up for {1e3 * held_s:.0f} ms"
+    return None
 
 
 def victim_tokens(base: Solo, alone_s: float, share: float, *, after: int = 16, room: float = 1.6, margin: int = 48) -> int:

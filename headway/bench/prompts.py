@@ -90,7 +90,7 @@ async def _tokenize(http: aiohttp.ClientSession, target: Target, text: str) -> i
 
 
 async def _usage(http: aiohttp.ClientSession, target: Target, text: str) -> int:
-    answer = await stream(http, target, Request({"messages": _messages(text), "max_tokens": 1, "temperature": 0}), timeout=120)
+    answer = await stream(target, Request({"messages": _messages(text), "max_tokens": 1, "temperature": 0}), timeout=120)
     if answer.error:
         raise ServerError(f"{target.url}: {answer.error}")
     if answer.prompt_tokens is None:

@@ -1,14 +1,23 @@
-"""What a server says about itself before anything is measured on it: its models and its version."""
+"""What a server says about itself: its models, its version, the length of its context and what it runs at the moment."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from headway.bench.client import Target, why
+from headway.bench.client import Target, reason
+from headway.engines.vllm import metrics
 from headway.errors import ServerError, UsageError
+
+
+@dataclass(frozen=True)
+class Server:
+    target: Target
+    version: str | None = None
+    context: int | None = None  # tokens of prompt and answer (max_model_len)
 
 
 def base_url(url: str) -> str:
@@ -31,25 +40,40 @@ async def _get(http: aiohttp.ClientSession, url: str, key: str | None) -> tuple[
 
 async def find(http: aiohttp.ClientSession, url: str, model: str | None = None, key: str | None = None) -> Target:
     """The server at `url` with this model, or its only one. Raises ServerError or UsageError."""
+    return (await look(http, url, model, key)).target
+
+
+async def look(http: aiohttp.ClientSession, url: str, model: str | None = None, key: str | None = None) -> Server:
+    """As `find`, with what else the server says."""
     try:
         status, page = await _get(http, url + "/v1/models", key)
     except aiohttp.ClientConnectorError as error:
-        raise ServerError(f"cannot connect to {url}: {why(error)}") from None
+        raise ServerError(f"cannot connect to {url}: {reason(error.os_error)}") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise ServerError(f"cannot reach {url}: {error or type(error).__name__}") from None
     if status != 200:
         raise ServerError(f"{url}/v1/models answered HTTP {status}")
     try:
-        names = [entry["id"] for entry in page["data"]]
+        cards = {entry["id"]: entry for entry in page["data"]}
     except (TypeError, KeyError):
         raise ServerError(f"{url}/v1/models is not a list of models") from None
-    if model is None:
-        if not names:
-            raise ServerError(f"{url} serves no model")
-        return Target(url, names[0], key)
-    if model not in names:
-        raise ServerError(f"{url} has no model {model!r}; it serves {', '.join(names) or 'none'}")
-    return Target(url, model, key)
+    if not cards:
+        raise ServerError(f"{url} serves no model")
+    name = next(iter(cards)) if model is None else model
+    if name not in cards:
+        raise ServerError(f"{url} has no model {model!r}; it serves {', '.join(cards)}")
+    length = cards[name].get("max_model_len")
+    return Server(Target(url, name, key), await version(http, url), length if isinstance(length, int) else None)
+
+
+async def busy(http: aiohttp.ClientSession, url: str) -> float | None:
+    """Requests that the engine runs or keeps waiting, None where it has no vLLM metrics page."""
+    try:
+        async with http.get(url + "/metrics", timeout=aiohttp.ClientTimeout(total=5)) as answer:
+            page = metrics.parse(await answer.text()) if answer.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, OSError, UnicodeDecodeError):
+        return None
+    return page.running + page.waiting if page else None
 
 
 async def version(http: aiohttp.ClientSession, url: str) -> str | None:

@@ -4,28 +4,25 @@ when a later run fails.
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from headway import __version__
-from headway.bench import prompts
-from headway.bench.client import Request, Target, session
-from headway.bench.overlap import require
+from headway.bench.context import Run, Say, Settings
+from headway.bench.generator import ALONE
+from headway.bench.process import GeneratorProcess, generator
 from headway.bench.record import compact
-from headway.bench.scenarios import SCENARIOS, Context, Run, Settings, intruder_alone
-from headway.bench.server import find, version
+from headway.bench.server import Server
+from headway.bench.validity import validity
 from headway.bench.window import median
 from headway.errors import HeadwayError, ServerError
 
 SCHEMA = "headway.bench/1"
 ALONE_AT_LEAST = 3
-ENOUGH = 5  # repetitions, below which a spread says little
-
-Say = Callable[[str], None]
+UNUSABLE = ("down", "not_streaming", "garbage")  # what ends a measurement; other failures make one run void
 
 
 class Suite:
@@ -43,13 +40,13 @@ class Suite:
         first_rep: int = 0,
     ) -> None:
         """`alone`: the intruder is measured alone this often, at least; fewer only where other suites add theirs, and
-        then `first_rep` says how many repetitions those have."""
-        self.names, self.reps, self.settings, self.url = tuple(names), reps, settings, url
+        then `first_rep` says how many repetitions those have.
+        """
+        self.names, self.reps, self.settings, self.url, self.seed = tuple(names), reps, settings, url, seed
         self.alone, self.first_rep = alone, first_rep
-        self.rng = random.Random(seed)
         self.document: dict[str, Any] = {
             "schema": SCHEMA, "headway": __version__, "started_unix": time.time(),
-            "server": {"url": url, "model": None, "version": None},
+            "server": {"url": url, "model": None, "version": None, "context": None},
             "settings": {**msgspec.to_builtins(settings), "scenarios": list(names), "reps": reps, "seed": seed},
             "validity": {}, "runs": [], "summary": {}, "error": None,
         }  # fmt: skip
@@ -58,18 +55,13 @@ class Suite:
     async def run(self, model: str | None, key: str | None, say: Say, keep: Callable[[], None]) -> None:
         """Raises what stopped it, after putting that into the document."""
         try:
-            async with session() as http:
-                target = await find(http, self.url, model, key)
-                self.document["server"] |= {"model": target.model, "version": await version(http, self.url)}
-                scale = await prompts.calibrate(http, target, self.rng)
-                context = Context(http, target, scale, self.rng, self.settings)
-                say(f"{target.url}, model {target.model}: warm-up")
-                await self._preflight(context, target)
-                for rep in range(self.first_rep, self.first_rep + max(self.reps, self.alone)):
-                    await self._one("intruder-alone", context, rep, say, keep)
-                    if rep < self.first_rep + self.reps:
-                        for name in self.names:
-                            await self._one(name, context, rep, say, keep)
+            async with generator(say) as load:
+                server: Server = await load.call("open", self.url, model, key, self.settings, self.seed)
+                self.document["server"] |= {
+                    "model": server.target.model, "version": server.version, "context": server.context,
+                }  # fmt: skip
+                for name, rep in self._order():
+                    await self._one(load, name, rep, say, keep)
         except HeadwayError as error:
             self.document["error"] = str(error)
             raise
@@ -77,61 +69,53 @@ class Suite:
             self._conclude()
             keep()
 
-    async def _preflight(self, context: Context, target: Target) -> None:
-        """One short answer: does it stream, is it what the protocol says, does it count?"""
-        answer = require(await context.send(context.victim(8)), "warm-up", target)
-        if answer.usage is None:
-            raise ServerError(f"{target.url} sends no usage in its streams, so tokens cannot be counted")
-        half = prompts.chat(self.settings.intruder_in // 2, 4, context.scale, context.rng)
-        require(await context.send(Request(half.body)), "warm-up", target)
+    def _order(self) -> Iterator[tuple[str, int]]:
+        """Every repetition has the intruder alone and then each scenario: a server's speed drifts."""
+        for rep in range(self.first_rep, self.first_rep + max(self.reps, self.alone)):
+            yield ALONE, rep
+            if rep < self.first_rep + self.reps:
+                for name in self.names:
+                    yield name, rep
 
-    async def _one(self, name: str, context: Context, rep: int, say: Say, keep: Callable[[], None]) -> None:
-        made = await SCENARIOS.get(name, intruder_alone)(context, rep)
+    async def _one(self, load: GeneratorProcess, name: str, rep: int, say: Say, keep: Callable[[], None]) -> None:
+        made: list[Run] = await load.call("run", name, rep)
         for run in made:
             self._add(run)
             say(f"  {run.scenario} {rep + 1}: {run.void or _brief(run)}")
         keep()
         for _, answer in (pair for run in made for pair in run.streams):
-            if answer.error_kind in ("down", "not_streaming", "garbage"):
-                raise ServerError(f"{name} at {context.target.url}: {answer.error}")
+            if answer.error_kind in UNUSABLE:
+                raise ServerError(f"{name} at {self.url}: {answer.error}")
 
     def _add(self, run: Run) -> None:
-        index, origin = len(self.document["runs"]), min(answer.submitted for _, answer in run.streams)
+        index = len(self.document["runs"])
+        origin = min((answer.submitted for _, answer in run.streams), default=0.0)
         self.document["runs"].append({
             "scenario": run.scenario, "rep": run.rep, "void": run.void, "notes": run.notes, "figures": run.figures,
-            "lag_p99_s": run.lag_p99_s,
+            "lag_p99_s": run.lag_p99_s, "lag_max_s": run.lag_max_s, "saturation": run.saturation, "text": run.text,
+            "windows_s": [[round(tag.start - origin, 5), round(tag.end - origin, 5)] for tag in run.windows],
+            "stalls": msgspec.to_builtins(run.stalls),
             "streams": [
                 {"class": name} | {k: v for k, v in compact(answer, origin).items() if k not in ("at", "tokens")}
                 for name, answer in run.streams
             ],
         })  # fmt: skip
         for number, (name, answer) in enumerate(run.streams):
+            before: float | None = None
             for event in answer.events:
-                at = round(event.at - origin, 5)
-                line = {"run": index, "scenario": run.scenario, "rep": run.rep, "class": name, "stream": number}
-                self.events.append(line | {"at_s": at, "tokens": event.tokens})
+                line = {
+                    "run": index, "scenario": run.scenario, "rep": run.rep, "class": name, "stream": number,
+                    "at_s": round(event.at - origin, 5), "tokens": event.tokens,
+                    "gap_s": None if before is None else round(event.at - before, 5),
+                    "in_window": before is not None
+                    and any(event.at > tag.start and before < tag.end for tag in run.windows),
+                }  # fmt: skip
+                self.events.append(line)
+                before = event.at
 
     def _conclude(self) -> None:
-        runs = self.document["runs"]
-        self.document["summary"] = summary(runs)
-        cached = [r["figures"].get("cached_tokens") for r in runs if r["scenario"] == "intruder-alone"]
-        beside = [r for r in runs if r["scenario"] in ("overlap-after", "overlap-together")]
-        control = self.document["summary"].get("overlap-control", {}).get("share")
-        warnings = []
-        if self.reps < ENOUGH:
-            warnings.append(f"{self.reps} repetitions: too few to call a difference; {ENOUGH} or more are better")
-        if control and control["median"] < 0.8:
-            warnings.append(f"control: a short neighbour alone leaves the victim {control['median']:.0%} of its rate")
-        t0 = self.document["summary"].get("intruder-alone", {}).get("t0_s")
-        if t0 and t0["max"] > 1.3 * t0["min"]:
-            warnings.append(f"the intruder alone took {t0['min']:.2f} to {t0['max']:.2f} s: the server was not quiet")
-        self.document["validity"] = {
-            "overlap": {"runs": len(beside), "valid": sum(not r["void"] for r in beside)},
-            "control_share": control["median"] if control else None,
-            "cache_defeated": None if not cached or None in cached or self.settings.pieces else max(cached) == 0,
-            "lag_p99_s": max((r["lag_p99_s"] for r in runs), default=None),
-            "void_runs": sum(bool(r["void"]) for r in runs), "warnings": warnings,
-        }  # fmt: skip
+        self.document["summary"] = summary(self.document["runs"])
+        self.document["validity"] = validity(self.document["runs"], self.settings, self.reps)
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:

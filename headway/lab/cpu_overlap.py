@@ -75,11 +75,11 @@ class Bench:
 
     async def solo(self) -> Solo:
         victim = prompts.chat(VICTIM_PROMPT, SOLO_TOKENS, self.scale, self.rng)
-        return (await solo(self.http, self.at("passthrough"), victim))[0]
+        return (await solo(self.at("passthrough"), victim))[0]
 
     async def ttft(self, arm: str, request: Request) -> tuple[float, str, int | None]:
         """Seconds to the first token, the text, and the cached tokens."""
-        answer = await alone(self.http, self.at(arm), request)
+        answer = await alone(self.at(arm), request)
         assert answer.ttft is not None
         return answer.ttft, answer.text, answer.cached_tokens
 
@@ -160,7 +160,7 @@ async def _arm(b: Bench, part: str, arm: str, base: Solo, t0: float, lead: float
     for attempt in (1, 2):
         victim = prompts.chat(VICTIM_PROMPT, length * attempt, b.scale, b.rng)
         run = await overlap(
-            b.http, b.at(arm), victim, b.intruder(part), base,
+            b.at(arm), victim, b.intruder(part), base,
             after=None if lead is not None else AFTER, lead=lead, salted=arm == "passthrough",
         )  # fmt: skip
         if run.view is None or run.view.victim_outlived:

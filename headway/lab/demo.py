@@ -113,10 +113,10 @@ class _Run:
         return prompts.chat(self.options.intruder_tokens, 16, self.scale, self.rng)
 
     async def solo(self, at: Target) -> Solo:
-        return (await solo(self.http, at, self.victim(SOLO_TOKENS)))[0]
+        return (await solo(at, self.victim(SOLO_TOKENS)))[0]
 
     async def t0(self, at: Target) -> float:
-        answer = await alone(self.http, at, self.intruder())
+        answer = await alone(at, self.intruder())
         assert answer.ttft is not None
         return answer.ttft
 
@@ -127,7 +127,7 @@ class _Run:
         length = victim_tokens(base, t0, share, after=AFTER, room=1.6 if policy == "pace" else 1.2)
         for attempt in (1, 2):
             run = await overlap(
-                self.http, at, self.victim(length * attempt), self.intruder(), base,
+                at, self.victim(length * attempt), self.intruder(), base,
                 after=AFTER, victim_must_outlive=policy not in KEEPS_BACK, salted=policy == "passthrough",
             )  # fmt: skip
             if run.view is None or run.view.victim_outlived or policy in KEEPS_BACK:

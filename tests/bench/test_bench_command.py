@@ -135,7 +135,7 @@ def test_nobody_there_is_three() -> None:
         (("not-a-url",), "'not-a-url' is not an http:// or https:// URL"),
         (("http://h", "--scenario", "x"), "--scenario 'x' is unknown"),
         (("http://h", "--reps", "0"), "--reps 0"),
-        (("http://h", "--victim-out", "10"), "--victim-out 10 must be above --after 16"),
+        (("http://h", "--victim-out", "10"), "--victim-out 10 must be above after 16: no overlap is possible"),
         (("http://h", "--json", "/nowhere/a.json"), "--json /nowhere/a.json: there is no folder"),
         (("compare", "/nowhere/a", "/nowhere/b"), "/nowhere/a: No such file"),
     ],
@@ -170,7 +170,7 @@ def test_runs_without_overlap_fail_the_check() -> None:
     code, out, err = against(stub, *SMALL, "--victim-out", "24", "--scenario", "long-prefill-overlap")
     assert code == 1
     assert "make it longer" in out
-    assert "none of 2 overlap runs" in last_line(err)
+    assert "overlap: none of 6 runs is valid" in last_line(err)  # each order was tried again, longer
 
 
 def _document(values: list[float]) -> Side:

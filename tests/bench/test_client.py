@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headway.bench.client import Request, Stream, Target, session, stream
+from headway.bench.client import Request, Stream, Target, stream
 from headway.bench.sse import Events
 from tests.bench.stub import Stub, serve
 
@@ -15,9 +15,9 @@ BODY = Request({"messages": [{"role": "user", "content": "hello"}], "max_tokens"
 
 def ask(stub: Stub, *, model: str = "m", continuous: bool = True, timeout: float = 10) -> Stream:
     async def run() -> Stream:
-        async with serve(stub), session() as http:
+        async with serve(stub):
             target = Target(stub.url, model, continuous=continuous)
-            return await stream(http, target, BODY, timeout=timeout)
+            return await stream(target, BODY, timeout=timeout)
 
     return asyncio.run(run())
 
@@ -98,8 +98,7 @@ def test_nobody_there() -> None:
     async def run() -> Stream:
         async with serve(Stub(plan=lambda body: [0.0])) as stub:
             url = stub.url
-        async with session() as http:
-            return await stream(http, Target(url, "m"), BODY)
+        return await stream(Target(url, "m"), BODY)
 
     answer = asyncio.run(run())
     assert answer.error_kind == "down"

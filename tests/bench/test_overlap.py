@@ -36,7 +36,7 @@ def experiment(stub: Stub, **options: object) -> Overlap:
             scale = await prompts.calibrate(http, target, rng)
             victim = prompts.chat(38, 400, scale, rng)
             intruder = prompts.chat(2000, 4, scale, rng)
-            return await overlap(http, target, victim, intruder, BASE, **options)  # type: ignore[arg-type]
+            return await overlap(target, victim, intruder, BASE, **options)  # type: ignore[arg-type]
 
     return asyncio.run(run())
 
@@ -120,10 +120,10 @@ def test_a_freeze_of_two_seconds_in_one_of_many_streams_is_found() -> None:
         return steps
 
     async def run() -> list[Stream]:
-        async with serve(Stub(plan=plan)) as stub, session() as http:
+        async with serve(Stub(plan=plan)) as stub:
             target = Target(stub.url, "m")
             body = {"messages": [{"role": "user", "content": "x"}]}
-            return await asyncio.gather(*(stream(http, target, Request({**body, "user": str(i)})) for i in range(120)))
+            return await asyncio.gather(*(stream(target, Request({**body, "user": str(i)})) for i in range(120)))
 
     answers = asyncio.run(run())
     assert not [answer.error for answer in answers if answer.error]
@@ -155,8 +155,8 @@ def test_a_late_client_makes_the_run_void(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_solo_rate_is_that_of_the_stream() -> None:
     async def run() -> tuple[Solo, Stream]:
-        async with serve(Stub(plan=lambda body: [0.1] + [0.02] * 40)) as stub, session() as http:
-            return await solo(http, Target(stub.url, "m"), Request({"messages": [], "max_tokens": 41}))
+        async with serve(Stub(plan=lambda body: [0.1] + [0.02] * 40)) as stub:
+            return await solo(Target(stub.url, "m"), Request({"messages": [], "max_tokens": 41}))
 
     seen, answer = asyncio.run(run())
     assert seen.rate == pytest.approx(40 / (answer.events[-1].at - answer.events[0].at))
@@ -174,8 +174,8 @@ def test_the_solo_rate_is_that_of_the_stream() -> None:
 )
 def test_a_solo_run_without_a_rate_is_an_error(stub: Stub, error: type[Exception], words: str) -> None:
     async def run() -> None:
-        async with serve(stub), session() as http:
-            await solo(http, Target(stub.url, "m"), Request({"messages": [], "max_tokens": 50}))
+        async with serve(stub):
+            await solo(Target(stub.url, "m"), Request({"messages": [], "max_tokens": 50}))
 
     with pytest.raises(error, match=words):
         asyncio.run(run())

@@ -18,7 +18,8 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from headway.bench.arms.template import Unknown, fill
-from headway.bench.scenarios import SCENARIOS, Settings
+from headway.bench.context import Settings, unfit
+from headway.bench.scenarios import SCENARIOS
 from headway.errors import UsageError
 
 T = TypeVar("T")
@@ -27,7 +28,6 @@ Scalar = str | int | float | bool
 #: Policies under which the intruder waits for the victim's end, and those that send it in pieces.
 KEEPS_BACK, IN_PIECES = ("hold", "serialize"), ("hold", "pace")
 DEFAULT = ("long-prefill-overlap",)
-ABOVE_0 = ("victim_in", "victim_out", "intruder_in", "intruder_out", "after", "streams", "budget", "timeout_s")
 
 
 class _Server(msgspec.Struct, forbid_unknown_fields=True):
@@ -310,13 +310,8 @@ def _settings(table: dict[str, Any], here: str, filled: Any) -> Settings:
             raise UsageError(f"{here}: client.{key} is not an option; there are {', '.join(known)}")
     values = {key: filled(value, f"client.{key}") if isinstance(value, str) else value for key, value in table.items()}
     settings = _convert(values, Settings, f"{here}: client", strict=False)
-    for one in fields(Settings):
-        value = getattr(settings, one.name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value <= (0 if one.name in ABOVE_0 else -1e-9):
-            least = "above 0" if one.name in ABOVE_0 else "0 or more"
-            raise UsageError(f"{here}: client.{one.name} = {value:g} must be {least}")
-    if settings.victim_out <= settings.after:
-        raise UsageError(f"{here}: client.victim_out {settings.victim_out} must be above after {settings.after}")
+    if wrong := unfit(settings):
+        raise UsageError(f"{here}: client.{wrong[0]} = {wrong[1]}")
     return settings
 
 

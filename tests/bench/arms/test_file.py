@@ -73,7 +73,7 @@ def test_a_digest_follows_what_is_measured_and_not_the_name() -> None:
         (TWO + '[arm.server]\ncommand = "x {prot}"\n', "{prot} has no value; known are arm, budget, port, url"),
         (TWO + "[arm.server]\nready_s = 0\n", "server.ready_s = 0 must be above 0"),
         (TWO + "[arm.client]\nvictim = 3\n", "client.victim is not an option; there are victim_in"),
-        (TWO + "[arm.client]\nvictim_out = 3\n", "client.victim_out 3 must be above after 16"),
+        (TWO + "[arm.client]\nvictim_out = 3\n", "client.victim_out = 3 must be above after 16"),
         (TWO + "[arm.client]\nintruder_in = -3\n", "client.intruder_in = -3 must be above 0"),
         (TWO + '[arm.client]\nintruder_in = "x"\n', "client: intruder_in: Expected `int`"),
         (TWO + "[arm.gateway]\nshares = 3\n", "gateway.shares is not an option of headway serve"),
