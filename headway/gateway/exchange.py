@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headway.core.textindex import PromptText
 from headway.gateway.dialects.ask import Ask
 from headway.gateway.dialects.table import Dialect
 from headway.gateway.fleet import Load
@@ -21,8 +22,8 @@ class Exchange:
     down: Downstream
     dialect: Dialect
     ask: Ask
-    keys: list[int]
-    """Of the text index."""
+    prompt: PromptText | None
+    """For the text index; None where the body is small or no prompt."""
     body: bytes
     resent: int = 0
     since: float | None = None
@@ -34,7 +35,7 @@ class Exchange:
     def __post_init__(self) -> None:
         ask = self.ask
         known = len(ask.ids) if ask.ids is not None else None
-        self.load = Load(ask.size if self.prefills else 0, known, self.keys, ask.model)
+        self.load = Load(ask.size if self.prefills else 0, known, self.prompt, ask.model)
 
     def hold(self, keeper: Keeper) -> None:
         """It has to wait: from now on its client is kept waiting, if that can be done."""

@@ -18,6 +18,7 @@ from headway.core.estimate import TokenEstimator
 from headway.core.journal import Sink
 from headway.core.routing import Candidate, backlog, choose, seconds
 from headway.core.steps import StepModel
+from headway.core.textindex import PromptText
 from headway.gateway.config import Config, UpstreamConfig
 from headway.gateway.metrics import Metrics
 from headway.gateway.transport.dialer import dial
@@ -35,9 +36,14 @@ class Load:
     """Bytes that stand for its prompt; 0 for one that prefills nothing."""
     tokens: int | None
     """Prompt tokens where they are known."""
-    keys: Sequence[int]
-    """Of the text index."""
+    prompt: PromptText | None
+    """For the text index."""
     model: str = ""
+
+    @property
+    def prompting(self) -> tuple[PromptText | None, int, int | None]:
+        """Arguments of Upstream.guess."""
+        return self.prompt, self.size, self.tokens
 
 
 class Fleet:
@@ -91,11 +97,8 @@ class Fleet:
         controller, now = upstream.controller, upstream.desk.now
         pacer, model = controller.pacer, controller.pacer.model or model
         estimator = upstream.estimator if upstream.estimator.learned else estimator
-        tokens = 0
-        if load.size:
-            tokens = load.tokens if load.tokens is not None else estimator.tokens(load.size)
-        cached = min(upstream.texts.cached(load.keys), tokens) if load.keys else 0
-        seen = min(upstream.texts.seen(load.keys), tokens) if load.keys else 0
+        guess = upstream.guess(*load.prompting, estimator.ratio)
+        tokens, cached = guess.tokens, guess.cached
         known = upstream.models is not None and bool(load.model)
         serves = (
             not known or load.model in (upstream.models or ()) or not any(load.model in (m.models or ()) for m in self.members)
@@ -109,7 +112,7 @@ class Fleet:
             big=pacer.is_big(tokens - cached, cached),
             ahead=backlog(controller.entries.values(), model),
             own=seconds(tokens - cached, cached, model),
-            seen=seconds(max(0, seen - cached), cached, model),
+            seen=seconds(max(0, guess.matched - cached), cached, model),
             in_engine=controller.in_engine,
         )
 

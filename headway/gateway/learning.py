@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from headway.core.outcome import Unpaced
+from headway.core.textindex import Guess
 from headway.gateway.dialects.ask import Ask
 from headway.gateway.exchange import Exchange
 from headway.gateway.metrics import Metrics
@@ -21,10 +22,16 @@ def shape_of(ask: Ask) -> bytes:
 
 
 def learn(
-    upstream: Upstream, metrics: Metrics, exchange: Exchange, pacing: Pacing | None, relay: ResponseRelay, sent: float
+    upstream: Upstream,
+    metrics: Metrics,
+    exchange: Exchange,
+    guess: Guess,
+    pacing: Pacing | None,
+    relay: ResponseRelay,
+    sent: float,
 ) -> None:
-    """`sent`: when the request went out, on the event loop's clock."""
-    ask, keys = exchange.ask, exchange.keys
+    """`guess`: what was believed of the prompt before it was sent. `sent`: when it was, on the event loop's clock."""
+    ask, prompt = exchange.ask, exchange.prompt
     if relay.status != 200:
         return
     if relay.prompt_tokens:
@@ -38,18 +45,20 @@ def learn(
         if missed and primed:
             # The pieces were cached, yet this request did not find them: it was rendered otherwise, or they were evicted.
             upstream.blocks.deny(pacing.keys, (seen or 0) // pacing.block)
-            upstream.texts.deny(keys)
+            if prompt is not None:
+                upstream.texts.deny(prompt)
             if pacing.sent:
                 _paced_in_vain(upstream, metrics, ask, primed, seen)
             return
         if pacing.sent:
             upstream.found(shape_of(ask))
-        upstream.texts.confirm(keys, len(ask.text), len(pacing.ids), primed)
-    elif keys and relay.cached_tokens is not None and relay.prompt_tokens:
-        if relay.cached_tokens:
-            upstream.texts.confirm(keys, len(ask.text), relay.prompt_tokens, relay.cached_tokens)
-        else:
-            upstream.texts.deny(keys)
+        if prompt is not None:
+            upstream.texts.confirm(prompt, len(pacing.ids), primed)
+    elif prompt is not None:
+        cached = relay.cached_tokens
+        if cached is None and upstream.engine.reports and relay.prompt_tokens:
+            cached = 0  # vLLM leaves the field out where nothing was hit
+        upstream.texts.answered(prompt, guess, relay.prompt_tokens or guess.tokens, cached)
 
 
 def _paced_in_vain(upstream: Upstream, metrics: Metrics, ask: Ask, primed: int, seen: int | None) -> None:

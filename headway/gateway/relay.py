@@ -20,8 +20,8 @@ from headway.core.bounds import queue_seconds
 from headway.core.controller import QueueFull
 from headway.core.outcome import Outcome, Unpaced
 from headway.core.policy import HOLDING, PACING
-from headway.core.prefix import text_keys
 from headway.core.resends import Mode
+from headway.core.textindex import Guess, PromptText
 from headway.core.work import Why, Work
 from headway.gateway.config import Config
 from headway.gateway.desk import Expired, Permit
@@ -97,8 +97,8 @@ class Relay:
             return self._answer(down, dialect, 413, "invalid_request_error", Outcome.REFUSED, message, count=False)
         encoded = down.request.get(b"content-encoding") not in (None, b"identity")
         ask = Ask(size=len(body)) if encoded else dialect.read(body) if body else Ask()
-        keys = text_keys(ask.seed, ask.text) if dialect.held and len(ask.text) >= SMALL_BODY else []
-        exchange = Exchange(down, dialect, ask, keys, body)
+        prompt = PromptText(ask.seed, ask.text, ask.size) if dialect.held and len(ask.text) >= SMALL_BODY else None
+        exchange = Exchange(down, dialect, ask, prompt, body)
         try:
             if self._resends is None or not exchange.prefills:
                 return await self._anywhere(exchange)
@@ -125,7 +125,8 @@ class Relay:
 
     async def _at(self, upstream: Upstream, exchange: Exchange) -> Outcome:
         """The exchange at one upstream. Raises UpstreamLost."""
-        work = self._work(upstream, exchange)
+        guess = upstream.guess(*exchange.load.prompting)
+        work = self._work(upstream, exchange, guess)
         if work.prefills:
             upstream.interrupt_probe()
         permit = upstream.desk.permit(work)
@@ -134,7 +135,7 @@ class Relay:
                 exchange.since = permit.entry.arrived
                 if permit.waits:
                     exchange.hold(self._keeper)
-                return await self._in_turn(upstream, exchange, permit)
+                return await self._in_turn(upstream, exchange, guess, permit)
         except QueueFull as full:
             message = f"{LIMITS[full.limit].format(full.allowed)} wait already (--{full.limit})"
             return self._not_now(exchange, 429, "rate_limit_error", Outcome.QUEUE_FULL, message, full.wait)
@@ -144,16 +145,12 @@ class Relay:
             wait = queue_seconds(upstream.controller)
             return self._not_now(exchange, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, wait)
 
-    def _work(self, upstream: Upstream, exchange: Exchange) -> Work:
-        dialect, ask, keys = exchange.dialect, exchange.ask, exchange.keys
-        estimate = upstream.estimator.tokens(ask.size) if dialect.held else 1
-        if ask.ids is not None:
-            estimate = len(ask.ids)
-        cached = upstream.texts.cached(keys) if keys else 0
+    def _work(self, upstream: Upstream, exchange: Exchange, guess: Guess) -> Work:
+        dialect, ask = exchange.dialect, exchange.ask
         return Work(
             id=str(next(self._ids)),
-            uncached=max(1, estimate - cached),
-            cached=cached,
+            uncached=max(1, guess.tokens - guess.cached),
+            cached=guess.cached,
             client=client_of(exchange.down),
             streams=ask.stream is not False,
             paceable=dialect.paced and ask.render is not None and not upstream.is_unpaceable(shape_of(ask)),
@@ -161,7 +158,7 @@ class Relay:
             since=exchange.since,
         )
 
-    async def _in_turn(self, upstream: Upstream, exchange: Exchange, permit: Permit) -> Outcome:
+    async def _in_turn(self, upstream: Upstream, exchange: Exchange, guess: Guess, permit: Permit) -> Outcome:
         down, dialect, ask = exchange.down, exchange.dialect, exchange.ask
         outcome, pacing = Outcome.PASSED, None
         if not permit.entry.ready:
@@ -178,7 +175,6 @@ class Relay:
         relay = ResponseRelay(down, permit, dialect, self.metrics)
         call = upstream.dialer.send(upstream.forwarded(down.request, plain=exchange.held is not None), exchange.body, relay)
         upstream.gauges.sent.inc()
-        upstream.texts.went(exchange.keys, permit.entry.at + permit.entry.uncached)
         try:
             relay.call = call
             down.on_writable = relay.on_writable
@@ -187,7 +183,7 @@ class Relay:
             upstream.health.answered()
         finally:
             call.abort()
-        learn(upstream, self.metrics, exchange, pacing, relay, sent)
+        learn(upstream, self.metrics, exchange, guess, pacing, relay, sent)
         if relay.status == 200:
             self._keeper.answered(down.request, relay.headers)
         return outcome
@@ -205,8 +201,8 @@ class Relay:
         except GaveUp as error:
             self.metrics.unpaced(error.reason)
             log.warning("a prompt of %d bytes is sent whole, not paced: %s", ask.size, error)
-            if error.reason is Unpaced.MISSED:
-                upstream.texts.deny(exchange.keys)
+            if error.reason is Unpaced.MISSED and exchange.prompt is not None:
+                upstream.texts.deny(exchange.prompt)
             if self.config.policy in HOLDING and permit.entry.first_grant is None:
                 permit.measured(permit.entry.uncached, permit.entry.at, paceable=False)  # holding needs no pieces
             else:

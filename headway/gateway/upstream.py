@@ -26,7 +26,8 @@ from headway.core.estimate import TokenEstimator
 from headway.core.health import Health
 from headway.core.journal import RecordedController, Sink
 from headway.core.policy import ASIDE
-from headway.core.prefix import BlockIndex, TextIndex
+from headway.core.prefix import BlockIndex
+from headway.core.textindex import Guess, PromptText, Rule, TextIndex
 from headway.core.work import Decision, Entry, Expire, Piece
 from headway.engines.selfpacing import by_metrics
 from headway.engines.vllm.metrics import EngineMetrics, parse
@@ -103,10 +104,12 @@ class Engine:
         return self.scheduler or self.configured or ""
 
     def restarted(self, latest: EngineMetrics) -> bool:
-        """Whether a counter went back."""
+        """Whether a counter went back, or the process is another one."""
         before = self.latest
         if before is None:
             return False
+        if None not in (latest.started, before.started) and latest.started != before.started:
+            return True
         return (latest.hits or 0) < (before.hits or 0) or (latest.queries or 0) < (before.queries or 0)
 
 
@@ -260,6 +263,7 @@ class Upstream:
             log.info("the engine's counters went back: it restarted")
             self._forget()
         engine.latest = latest
+        self._size_indexes()
         if engine.caching is None and latest.prefix_caching is not None:
             engine.caching = latest.prefix_caching
         if engine.block is None and latest.block_size is not None:
@@ -340,8 +344,19 @@ class Upstream:
 
     def _set_block(self, block: int, confirmed: bool) -> None:
         self.engine.block, self.engine.block_confirmed = block, confirmed
+        self.texts.block = block
+        self._size_indexes()
         self.gauges.block.set(block)
         self._tell_controller()
+
+    def _size_indexes(self) -> None:
+        """The indexes hold as much as the engine's KV cache."""
+        latest, block = self.engine.latest, self.engine.block
+        if latest is not None and latest.blocks and block:
+            self.blocks.resize(latest.blocks)
+            self.texts.resize(latest.blocks * block)
+        if latest is not None and latest.states is not None:
+            self.texts.expect(Rule.BOUNDARY if latest.states else Rule.WHOLE)
 
     def _tell_controller(self) -> None:
         """What is known of the engine, as the controller sees it."""
@@ -387,6 +402,15 @@ class Upstream:
         if about not in self._warned:
             self._warned.add(about)
             log.warning(message)
+
+    def guess(self, prompt: PromptText | None, size: int, tokens: int | None = None, ratio: float | None = None) -> Guess:
+        """What is believed of a prompt of `size` bytes. `tokens`: how many it has, where that is known. `ratio`: bytes a token
+        where this upstream has not learned its own."""
+        ratio = self.estimator.ratio if ratio is None or self.estimator.learned else ratio
+        guess = self.texts.look(prompt, ratio) if prompt is not None else Guess(int(size / ratio) + 1 if size else 1)
+        if tokens is not None:
+            guess.tokens, guess.cached = tokens, min(guess.cached, tokens)
+        return guess
 
     # -- prompts that are not to be paced -----------------------------------------------------------
 
