@@ -86,7 +86,7 @@ def test_a_thousand_mixed_cancels() -> None:
             await asyncio.gather(*(leave() for _ in range(CANCELS)))
             await until(lambda: idle(served) and served.front.live == 0, 10, "the gateway's rest")
             await until(lambda: server.engine.num_running + server.engine.num_waiting == 0, 5, "the engine's rest")
-            assert metric(served, "headway_pieces_total") > 50, "the cancels did not meet pieces"
+            assert metric(served, "headway_pieces_total") > 10, "the cancels did not meet pieces"
             assert metric(served, 'headway_requests_total{outcome="client_left"}') > CANCELS / 3
             assert metric(served, 'headway_requests_total{outcome="upstream_lost"}') == 0
 
