@@ -19,6 +19,7 @@ from headway.advisor.evidence import (
 )
 from headway.advisor.facts import Facts
 from headway.advisor.series import CURED, NOISE, Outcome
+from headway.advisor.vocabulary import option_kind
 from headway.core.frontier import EXCESS_LIMIT
 
 
@@ -26,6 +27,8 @@ def tried(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """The report changed a setting and its victims were cured: the cause is what the setting bounds."""
     if o is None or not o.gain or o.gain < CURED or not (o.follows_size or _at_solo(d, o)):
         return None
+    if o.kind == "interval" and f.engine.schedule is None:
+        return None  # decode-only steps help on either kind of engine
     return [
         f"{o.option}: victims gained x {o.gain:.1f}, newcomer's time x {o.wait or 1:.2f}",
         *f.cite("overlap_rate", "longest_gap", "freeze", "ttft"),
@@ -74,14 +77,33 @@ def unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 
 def behind(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """A short newcomer that waits as long as someone else's whole prefill."""
-    wait, size = f.high("newcomer_wait"), f.high("newcomer_tokens")
-    if wait and size and size / wait < SLOWEST_PREFILL:
+    wait, size, long = f.high("newcomer_wait"), f.high("newcomer_tokens"), f.high("intruder_tokens")
+    if wait and size and size / wait < SLOWEST_PREFILL and long and long > 4 * size:
         return [
-            *f.cite("newcomer_wait", "newcomer_tokens"),
+            *f.cite("newcomer_wait", "newcomer_tokens", "intruder_tokens"),
             "a short prompt waits for work that is not its own",
         ]
     told = quote(f, "queued_behind")
     return [*told, *f.cite("newcomer_wait")] if told else None
+
+
+def _fixed_part(f: Facts, o: Outcome | None) -> Evidence | None:
+    """Step times under several chunk sizes: a straight line whose part at 0 is not the decode step is the mixed step's cost."""
+    series, decode = f.series, f.low("normal_gap")
+    times = next((f.numbers[n] for n in ("step_time", "longest_gap", "p99_gap") if len(f.numbers.get(n, ())) >= 2), None)
+    if not (o is None or o.kind == "chunk") or series is None or option_kind(series.option) != "chunk" or not decode or not times:
+        return None
+    rows = [(s, t) for s, t in zip(series.settings, times, strict=False) if s > 0]
+    if len(times) != len(series.settings) or len({s for s, _ in rows}) < 2:
+        return None
+    (low, fast), (high, slow) = min(rows), max(rows)
+    slope = (slow - fast) / (high - low)
+    fixed = fast - slope * low - decode
+    if slope <= 0 or fixed < 2 * max(decode, slope * low):
+        return None
+    return [
+        f"steps last {fast:.3g} s with {low:g} tokens and {slow:.3g} s with {high:g}: {fixed:.3g} s of it do not depend on the chunk"
+    ]
 
 
 def costly_mix(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
@@ -92,6 +114,8 @@ def costly_mix(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         ]
     if o and o.kind == "chunk" and o.gain is not None and not (o.follows_size or _at_solo(d, o)):
         return [f"{o.option}: a chunk {o.span:.0f} times smaller gave the victims only x {o.gain:.2f}"]
+    if line := _fixed_part(f, o):
+        return line
     if f.says("small_prefills") and (d.share is None or d.share < STARVED):
         return [
             *(quote(f, "small_prefills") or []),
@@ -112,7 +136,7 @@ def alternates(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             *f.cite("generation_rate", "prompt_rate", "running"),
             "prompts are computed and nothing is generated",
         ]
-    if f.engine.schedule == "alternate" and symptom(f, d):
+    if f.engine.schedule == "alternate" and symptom(f, d) and f.prefill_seen:
         return [
             f"{f.engine.title} runs prefill and decode in turn",
             *f.cite("freeze", "longest_gap", "stalls", "step_time", "overlap_rate", "intruder_tokens"),
@@ -173,15 +197,9 @@ def known_mixed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """A mixed engine, a starved stream beside a long prompt, and no sign of anything else."""
     if f.engine.schedule != "mixed" or d.share is None or d.share >= STARVED:
         return None
-    prefill = f.has("intruder_tokens") or f.high("prompt_rate") or f.says("slows_others") or f.chunk
-    return (
-        [
-            *f.cite("solo_rate", "overlap_rate", "intruder_tokens"),
-            "every step of this engine carries a prefill chunk",
-        ]
-        if prefill
-        else None
-    )
+    if not f.prefill_seen or (d.gap_in_steps is not None and d.gap_in_steps < 1 / ONE_STEP):
+        return None
+    return [*f.cite("solo_rate", "overlap_rate", "intruder_tokens"), "every step of this engine carries a prefill chunk"]
 
 
 def self_made(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:

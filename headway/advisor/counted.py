@@ -11,10 +11,12 @@ from headway.advisor.derived import SLOWEST_PREFILL, Derived
 from headway.advisor.evidence import ONE_STEP, STARVED, UNDISTURBED, Evidence, quote, symptom
 from headway.advisor.facts import Facts
 from headway.advisor.inert import inert_options
-from headway.advisor.series import CURED, NOISE, Outcome
+from headway.advisor.series import CURED, NOISE, STILL, Outcome
 
 
 def corrupt(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    if (f.high("corrupted") or 0) > 0:
+        return [*f.cite("corrupted"), *(quote(f, "corrupt") or [])]
     return quote(f, "corrupt")
 
 
@@ -67,11 +69,10 @@ def no_slot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 
 
 def _block(f: Facts) -> float | None:
-    for key in ("block_size", "block", "attention_block_size", "mamba_block_size", "align_block"):
-        value = f.options.get(key)
-        if isinstance(value, int | float) and value > 0:
-            return float(value)
-    named = re.search(r"block(?:[ _]size)?\D{0,4}(\d{2,5})", f.words)
+    value = f.options.get("block_size")
+    if isinstance(value, int | float) and value > 0:
+        return float(value)
+    named = re.search(r"block(?:[ _]size)?\D{0,4}(\d{2,5})", f.words, re.IGNORECASE)
     return float(named.group(1)) if named else None
 
 
@@ -110,6 +111,8 @@ def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         ]
     if f.high("prefill_batches") == 0 and f.has("decode_batches"):
         return f.cite("prefill_batches", "decode_batches")
+    if f.high("intruder_tokens") == 0 and prompts is None:
+        return [*f.cite("intruder_tokens", "running", "overlap_rate"), "no prompt is computed, so no prefill disturbs"]
     return quote(f, "only_decodes") if prompts is None else None
 
 
@@ -124,13 +127,15 @@ def inert(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             "prefill_batches", "decode_batches", "overlap_rate", "longest_gap"
         )
     if o is not None and o.flat:
-        return [f"{o.option} was changed and nothing moved by more than {NOISE - 1:.0%}"]
+        return [f"{o.option} was changed and nothing moved by more than {STILL - 1:.0%}"]
     return quote(f, "no_effect")
 
 
 def inert_only(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """Nothing was measured, but the option that was meant to help is known to do nothing here."""
-    return [f"{e.option} is set; {e.why} ({e.source})" for e in inert_options(f.engine, f.options)] or None
+    # `priority` does order the waiting queue, so alone it proves nothing.
+    known = [e for e in inert_options(f.engine, f.options) if e.value is None]
+    return [f"{e.option} is set; {e.why} ({e.source})" for e in known] or None
 
 
 def overshot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
@@ -154,7 +159,7 @@ def overshot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             f"decodes are protected ({told!r}) without a bound for newcomers",
         ]
     late = f.high("ttft")
-    if (told or protected) and late and d.work and late > 3 * d.work and protected:
+    if told and protected and late and d.work and late > 3 * d.work:
         return [
             *f.cite("ttft", "ttft_alone", "victim_share"),
             "victims lost nothing and the newcomer waited for all of them",

@@ -13,33 +13,13 @@ from typing import Any
 from headway.advisor.derived import Derived, derive
 from headway.advisor.evidence import ONE_STEP
 from headway.advisor.facts import Facts, read_facts
+from headway.advisor.measures import what_to_measure
 from headway.advisor.remedies import choose
 from headway.advisor.series import outcome
 from headway.advisor.verdicts import RULES
 
 SCHEMA = "headway.diagnose/1"
 UNDETERMINED = "undetermined"
-
-#: What to measure when the facts do not decide: (already known if any of these quantities is there, the
-#: measurement).
-MEASURES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("solo_rate", "normal_gap"), "solo rate: tokens/s of one stream with nothing else running"),
-    (
-        ("overlap_rate", "longest_gap", "freeze", "generation_rate"),
-        "rate and longest gap of a running stream from the newcomer's submission to its first token",
-    ),
-    (("CHUNK",), "prefill tokens a step: --max-num-batched-tokens, --chunked-prefill-size or -b"),
-    (
-        ("ttft_alone", "prefill_rate", "prompt_rate"),
-        "the long prompt alone: its uncached tokens and time to first token (3 runs)",
-    ),
-    (("preemptions", "kv_usage"), "vllm:num_preemptions_total and KV usage before and after"),
-    (
-        ("hit_rate", "cached_tokens"),
-        "prefix cache hits of the second turn (prefix_cache_hits_total, cached_tokens)",
-    ),
-    (("VERSION",), "the engine's version and start options"),
-)
 
 
 @dataclass
@@ -72,7 +52,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     return Diagnosis(
         verdict=verdict,
         evidence=evidence or ["the facts prove none of the known causes"],
-        measure=_measures(facts) if verdict == UNDETERMINED else [],
+        measure=what_to_measure(facts, d) if verdict == UNDETERMINED else [],
         do=choose(verdict, facts, d),
         rule=rule,
         likely=likely,
@@ -92,15 +72,6 @@ def _likely(f: Facts) -> str | None:
     if not f.says("slows_others"):
         return None
     return "prefill-first" if f.engine.schedule == "alternate" else "chunk-arithmetic"
-
-
-def _measures(f: Facts) -> list[str]:
-    known = set(f.numbers)
-    if f.chunk:
-        known.add("CHUNK")
-    if f.engine.version:
-        known.add("VERSION")
-    return [text for names, text in MEASURES if not known & set(names)]
 
 
 def _numbers(d: Derived) -> dict[str, float]:

@@ -81,6 +81,20 @@ class Engine:
         return f"{self.family if self.family != 'other' else self.name} {number}"
 
 
+def _version(text: str, family: str) -> Version | None:
+    """The engine's own version: beside its name or the word "version"; else a 0.x number, never a model's ("Qwen3.6")."""
+    beside = (
+        r"(?:sglang|vllm|llama\.?cpp|ollama)[\s:=/,-]{0,3}(?:version\s*)?(v?\d+\.\d[\w.+-]*)|\bversion[\s:=]*(v?\d+\.\d[\w.+-]*)"
+    )
+    if named := re.search(beside, text, re.IGNORECASE):
+        return parse_version(named.group(1) or named.group(2))
+    if family in ("vllm", "sglang") and (
+        number := re.search(r"(?<![\w.])v?0\.\d{1,2}(?:\.\d+|\.?post\d+|rc\d+)*", text, re.IGNORECASE)
+    ):
+        return parse_version(number.group(0))
+    return None
+
+
 def parse_engine(text: str) -> Engine:
     """Engine from the free text of a report, e.g. "vllm 0.25.1 hybrid align, block 1568"."""
     family, schedule = "other", None
@@ -90,11 +104,10 @@ def parse_engine(text: str) -> Engine:
             break
     if family == "other" and schedule is None and re.search(r"quant[au]|chunked|interleav", text, re.IGNORECASE):
         schedule = "mixed"
-    named = re.search(r"(?:sglang|vllm|llama\.?cpp|ollama)\D{0,12}?(v?\d+\.\d[\w.+-]*)", text, re.IGNORECASE)
-    version = parse_version(named.group(1)) if named else None
-    if version is None and family == "vllm" and (number := re.search(r"(?<![\w.])v?0\.\d{1,2}(\.\d+)*", text)):
-        version = parse_version(number.group(0))
-    if family == "vllm" and ((version is not None and version < (0, 8)) or re.search(r"\b0\.x\b|\bv0\b", text, re.IGNORECASE)):
+    version = _version(text, family)
+    if family == "vllm" and (
+        (version is not None and version < (0, 8)) or re.search(r"\b0\.x\b|\bv0\b(?!\.)", text, re.IGNORECASE)
+    ):
         # V0 ran whole prefill batches first; from 0.4.2 on chunks could be switched on, and were on for
         # long contexts.
         schedule = "alternate" if version is not None and version < (0, 4, 2) else None

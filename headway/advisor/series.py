@@ -13,6 +13,8 @@ from headway.advisor.vocabulary import option_kind
 
 #: A change below this is noise in a single public run (measured spreads of repeated runs: up to 10 %).
 NOISE = 1.15
+#: "Nothing moved" is a claim of its own: what was measured on the victims moved by less than this.
+STILL = 1.05
 #: A victim that gains this much was held back by what the option bounds.
 CURED = 1.5
 
@@ -43,9 +45,9 @@ class Outcome:
 
     @property
     def flat(self) -> bool:
-        """Nothing moved: the option has no effect."""
+        """Nothing moved, the victims included: the option has no effect."""
         told = [r for r in (self.gain, self.wait, self.total) if r is not None]
-        return bool(told) and all(1 / NOISE < r < NOISE for r in told)
+        return self.gain is not None and all(1 / STILL < r < STILL for r in told)
 
 
 def outcome(f: Facts) -> Outcome | None:

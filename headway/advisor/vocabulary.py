@@ -17,12 +17,15 @@ _NOT_SPEED = r"hit|accept|request_rate"
 
 QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     # what the cache and the memory did
-    ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?$|cache_hit", r"tokens"),
+    ("cache_queries", "tokens", r"cache_quer(y|ies)|(prefix|cache)\w*_(lookups?|queries)", r"rate|hit"),
+    ("cache_hits", "tokens", r"cache_hits(_total|_tokens)?$", r"rate|pct|ratio|percent"),
+    ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?(_pct|_percent)?$|cache_hit", r"tokens"),
     ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cache_read\w*|^hits$|^cached$", ""),
     ("preemptions", "count", r"preempt|evicti?on|retract|swapped_out|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
+    ("corrupted", "count", r"garbl|corrupt|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?)_(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
     # resending clients
-    ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|(identical|same)_(requests|prompts)|times_sent", ""),
+    ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|(identical|same)_(requests?|prompts?)(_count|_sent)?$|times_sent", ""),
     ("client_timeout", "s", r"(client|read|idle|silence|request|agent).*(timeout|limit)|timeout", r"count"),
     ("answer_after", "s", r"(answer|response|repl\w+|abort\w*)_after", ""),
     # the host
@@ -53,10 +56,10 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("generation_rate", "rate", rf"(gen|generation|tg|eval)\w*_{RATE}", _NOT_SPEED),
     ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
     # seconds
+    ("normal_gap", "s", r"decode_(only|alone)\w*_(step|gap|itl)|(step|gap|itl)\w*_decode_(only|alone)|(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step_)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
     ("step_time", "s", r"(seconds|s|ms|time)_(per|a)_(chunk|step|batch|iteration)|(step|chunk|iteration|batch)_(time|s|ms|seconds|duration)\w*", ""),
     ("seconds_per_token", "s", r"(seconds|s|ms)_(per|a)_tok(en)?|tpot", r""),
     ("p99_gap", "s", r"p9\d.*(gap|itl)|(gap|itl).*p9\d", ""),
-    ("normal_gap", "s", r"(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
     ("longest_gap", "s", r"(worst|max|longest|largest|peak).*(gap|itl|stall|pause|freeze|silence)|(gap|itl|stall|pause|freeze|silence).*(max|worst|longest|peak)", ""),
     ("itl", "s", r"^itl|inter_token", ""),
     ("freeze", "s", r"freeze|frozen|froze|stall|pause|hang|hung|blocked|silen(t|ce)|stuck|outage|gap", r"count|s$(?<!_s)(?<!_ms)"),
@@ -70,6 +73,21 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("intruder_tokens", "tokens", r"(intruder|prompt|context|input|long|prefill|uncached)\w*_(tokens?|len(gth)?)|isl|^context|^prompt_len|^prompt$|^n_prompt", r"max_model|max_num|chunk|small|cached_tok|threshold|tps|max_prefill|batch"),
     ("slower", "ratio", r"slow(er|down)|factor|times_slower", ""),
 )  # fmt: skip
+
+#: Fields and words of a report in which prefill and decode met.
+PREFILL_SEEN = re.compile(
+    r"prefill|prompts?\b|overlap|intruder|newcomer|ingest|long (request|context|input)|chunk", re.IGNORECASE
+)
+
+#: Short and loose names of options.
+OPTION_NAMES: dict[str, str] = {
+    "b": "n_batch", "batch": "n_batch", "ub": "n_ubatch", "np": "parallel", "n_parallel": "parallel", "num_parallel": "parallel",
+    "mnbt": "max_num_batched_tokens", "max_batched_tokens": "max_num_batched_tokens", "batched_tokens": "max_num_batched_tokens",
+    "token_budget": "max_num_batched_tokens", "budget": "max_num_batched_tokens", "prefill_chunk": "prefill_chunk_size",
+    "prefix_caching": "enable_prefix_caching", "prefix_cache": "enable_prefix_caching", "mixed_chunk": "enable_mixed_chunk",
+    "attention_block_size": "block_size", "mamba_block_size": "block_size", "block": "block_size", "align_block": "block_size",
+    "threshold": "long_prefill_token_threshold", "policy": "scheduling_policy", "dp": "data_parallel_size",
+}  # fmt: skip
 
 #: Options that bound the prefill tokens of one step, by name; others are known by CHUNK_LIKE.
 CHUNK_OPTIONS: tuple[str, ...] = (
