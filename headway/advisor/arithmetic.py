@@ -102,7 +102,7 @@ def _fixed_part(f: Facts, o: Outcome | None) -> Evidence | None:
     if slope <= 0 or fixed < 2 * max(decode, slope * low):
         return None
     return [
-        f"steps last {fast:.3g} s with {low:g} tokens and {slow:.3g} s with {high:g}: {fixed:.3g} s of it do not depend on the chunk"
+        f"steps last {fast:.3g} s with {low:g} tokens, {slow:.3g} s with {high:g}: {fixed:.3g} s do not depend on the chunk"
     ]
 
 
