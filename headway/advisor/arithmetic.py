@@ -53,7 +53,7 @@ def _missed_steps(f: Facts, d: Derived) -> Evidence | None:
     """The gap is many chunk steps long, so the stream got nothing in most of them."""
     if d.gap_in_steps and d.gap_in_steps > 2 * ONE_STEP:
         return [f"a gap of {d.gap:.3g} s is {d.gap_in_steps:.0f} steps of {d.step:.2g} s: the stream got nothing in them"]
-    if d.step is None and d.implied_rate and d.implied_rate < SLOWEST_PREFILL:
+    if d.step is None and d.implied_rate and d.implied_rate < SLOWEST_PREFILL and (f.prefill_seen or f.series):
         return [
             f"a chunk of {f.chunk:g} tokens in a gap of {d.gap:.3g} s would be {d.implied_rate:.1f} tokens/s: many chunks passed in it"  # noqa: E501
         ]
@@ -78,7 +78,8 @@ def unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 def behind(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """A short newcomer that waits as long as someone else's whole prefill."""
     wait, size, long = f.high("newcomer_wait"), f.high("newcomer_tokens"), f.high("intruder_tokens")
-    if wait and size and size / wait < SLOWEST_PREFILL and long and long > 4 * size:
+    mixed = f.engine.schedule == "mixed"
+    if mixed and wait and size and size / wait < SLOWEST_PREFILL and long and long > 4 * size:
         return [
             *f.cite("newcomer_wait", "newcomer_tokens", "intruder_tokens"),
             "a short prompt waits for work that is not its own",
@@ -101,9 +102,7 @@ def _fixed_part(f: Facts, o: Outcome | None) -> Evidence | None:
     fixed = fast - slope * low - decode
     if slope <= 0 or fixed < 2 * max(decode, slope * low):
         return None
-    return [
-        f"steps last {fast:.3g} s with {low:g} tokens, {slow:.3g} s with {high:g}: {fixed:.3g} s do not depend on the chunk"
-    ]
+    return [f"steps last {fast:.3g} s with {low:g} tokens, {slow:.3g} s with {high:g}: {fixed:.3g} s do not depend on the chunk"]
 
 
 def costly_mix(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
@@ -130,19 +129,36 @@ def alternates(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if prefills and decodes is not None and prefills > 4 * max(decodes, 1):
         return f.cite("prefill_batches", "decode_batches")
     generated, prompts, live = f.low("generation_rate"), f.high("prompt_rate"), f.high("running")
-    modern = f.engine.family == "vllm" and f.engine.schedule == "mixed" and f.engine.version is not None
+    modern = f.engine.schedule == "mixed"
     if generated == 0 and prompts and not modern and (live is None or live >= 2):
         return [
             *f.cite("generation_rate", "prompt_rate", "running"),
             "prompts are computed and nothing is generated",
         ]
-    if f.engine.schedule == "alternate" and symptom(f, d) and f.prefill_seen:
+    # A step time that was told and fits the gap says that a decode step does come after each chunk.
+    told_step = f.has("step_time") and d.gap_in_steps is not None and d.gap_in_steps <= ONE_STEP
+    if f.engine.schedule == "alternate" and symptom(f, d) and f.prefill_seen and not told_step:
         return [
             f"{f.engine.title} runs prefill and decode in turn",
             *f.cite("freeze", "longest_gap", "stalls", "step_time", "overlap_rate", "intruder_tokens"),
         ]
     told = quote(f, "whole_prefill")
     return told if told and f.engine.schedule != "mixed" else None
+
+
+def told_in_turn(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    """The report describes the schedule: decodes do not run while a prefill does, or steps are of one kind."""
+    if f.engine.schedule == "mixed" and f.engine.family in ("vllm", "llama.cpp") and not f.says("runs_in_turn"):
+        return None
+    stop, turns = quote(f, "decodes_stop"), quote(f, "runs_in_turn")
+    if stop and turns:
+        return [*stop, *turns]
+    return stop if stop and f.engine.schedule != "mixed" and _whole(f) else None
+
+
+def _whole(f: Facts) -> bool:
+    """The stop lasts for the whole prefill, not for one chunk."""
+    return f.says("whole_prefill") is not None or f.engine.schedule == "alternate"
 
 
 def one_chunk(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:

@@ -12,11 +12,15 @@ from headway.advisor.evidence import ONE_STEP, STARVED, UNDISTURBED, Evidence, q
 from headway.advisor.facts import Facts
 from headway.advisor.inert import inert_options
 from headway.advisor.series import CURED, NOISE, STILL, Outcome
+from headway.advisor.vocabulary import option_kind
 
 
 def corrupt(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if (f.high("corrupted") or 0) > 0:
         return [*f.cite("corrupted"), *(quote(f, "corrupt") or [])]
+    good, every = f.low("good_answers"), f.high("all_answers")
+    if good is not None and every and good < every and (told := quote(f, "right_alone") or quote(f, "corrupt")):
+        return [*f.cite("good_answers", "all_answers"), *told]
     return quote(f, "corrupt")
 
 
@@ -35,13 +39,15 @@ def resend_told(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 
 def preempted(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     count = f.high("preemptions")
-    if count is not None:
-        return [*f.cite("preemptions", "kv_usage", "running"), "evicted requests are prefilled again"] if count > 0 else None
-    return quote(f, "preempted")
+    if count:
+        return [*f.cite("preemptions", "kv_usage", "running"), "evicted requests are prefilled again"]
+    told = quote(f, "preempted")
+    # A counter of 0 stands against "evicted", not against a description of the cycle itself.
+    return told if count is None or quote(f, "dropped_again") else None
 
 
 def cache_missed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
-    rate, cached, prompt = f.high("hit_rate"), f.high("cached_tokens"), f.high("intruder_tokens")
+    rate, cached, prompt = f.last("hit_rate"), f.high("cached_tokens"), f.high("intruder_tokens")
     if d.share is not None and d.share < STARVED:
         return None  # a cold prompt is why the prefill is long, not why the stream beside it stands still
     if rate is not None and rate > 1:
@@ -65,7 +71,10 @@ def no_slot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             "no slot was free, so prefill and decode never met",
         ]
     told = quote(f, "one_after_another")
-    return [*told, *f.cite("slots")] if told and (calm or slots == 1) else None
+    if told and (calm or slots == 1):
+        return [*told, *f.cite("slots")]
+    hurt = (d.share is not None and d.share < UNDISTURBED) or (d.gap or 0) > 0.5
+    return None if hurt else quote(f, "not_together")
 
 
 def _block(f: Facts) -> float | None:
@@ -82,6 +91,12 @@ def serialised(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         return None
     aligned = f.engine.hybrid or block > 256
     decodes = max(f.high("victims") or f.high("running") or 1, 1)
+    stuck = budget < block and f.engine.version is not None and f.engine.version < (0, 27) and f.says("never_scheduled")
+    if aligned and stuck:
+        return [
+            f"budget {budget:g} is less than one block of {block:g}, so the chunk rounds down to 0",
+            *(quote(f, "never_scheduled") or []),
+        ]
     if aligned and 0 <= budget - block < decodes:
         return [
             f"budget {budget:g} less {decodes:g} decode token(s) leaves less than one block of {block:g}, so the chunk rounds down to 0",  # noqa: E501
@@ -90,11 +105,23 @@ def serialised(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     return None
 
 
+#: A processor that is this busy is full; a GPU below this waits for something.
+CPU_FULL, GPU_WAITS = 0.95, 0.9
+
+
+def _share(value: float | None) -> float | None:
+    """A share that may have been told as a percentage."""
+    return value / 100 if value is not None and value > 1.5 else value
+
+
 def host(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     told = quote(f, "host")
     cores, steady = f.low("cpu_cores"), f.high("ttft_change")
     same_ttft = steady is not None and abs(steady) < 0.1
     prefilling = f.has("intruder_tokens") and d.gap_in_steps is not None and d.gap_in_steps < ONE_STEP
+    cpu, gpu = _share(f.high("cpu_usage")), _share(f.low("gpu_usage"))
+    if cpu is not None and cpu >= CPU_FULL and gpu is not None and gpu < GPU_WAITS and not prefilling:
+        return f.cite("cpu_usage", "gpu_usage")
     if f.high("swap_used"):
         return [*f.cite("swap_used"), *(told or [])]
     if (told or (cores is not None and cores <= 2)) and not prefilling:
@@ -128,7 +155,10 @@ def inert(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         )
     if o is not None and o.flat:
         return [f"{o.option} was changed and nothing moved by more than {STILL - 1:.0%}"]
-    return quote(f, "no_effect")
+    # A smaller chunk that does not help is no inert option: the engine may run prefill first.
+    chunk = (o is not None and o.kind == "chunk") or (f.series is not None and option_kind(f.series.option) == "chunk")
+    chunk = chunk or bool(re.search(r"chunk", f.words))
+    return None if chunk and f.says("decodes_stop") else quote(f, "no_effect")
 
 
 def inert_only(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:

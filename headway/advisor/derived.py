@@ -55,9 +55,13 @@ def _overlap(f: Facts) -> float | None:
     if f.has("overlap_rate"):
         return f.low("overlap_rate")
     for name in ("generation_rate", "rate"):
-        if len(f.numbers.get(name, [])) >= 2:
+        if len(f.numbers.get(name, [])) >= 2 and not f.has("solo_rate"):
             return f.low(name)
-    return None
+    # Rates of a whole server, shared by its streams.
+    live, whole = f.high("running") or f.high("victims"), f.low("generation_rate")
+    if whole is None:
+        whole = f.low("aggregate_rate")
+    return whole / live if whole is not None and live and live >= 2 and f.has("solo_rate") else None
 
 
 def _gap(f: Facts) -> float | None:
@@ -66,6 +70,8 @@ def _gap(f: Facts) -> float | None:
         return f.high("longest_gap")
     seen = [v for name in ("freeze", "seconds_per_token") if (v := f.high(name)) is not None]
     rate = _overlap(f)
+    if not seen and (tail := f.high("p99_gap")) is not None and f.series is None:
+        return tail
     if not seen and rate:
         seen.append(1 / rate)
     return max(seen) if seen else None

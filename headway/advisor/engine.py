@@ -25,6 +25,12 @@ FAMILIES: tuple[tuple[str, str, str | None, str], ...] = (
     ),
     (r"sglang|\bsgl\b", "sglang", "alternate", "https://github.com/sgl-project/sglang/pull/35017"),
     (
+        r"mlx[-_]lm",
+        "mlx",
+        None,
+        "https://github.com/ml-explore/mlx-lm/pull/1288 (one decode step for each prefill chunk; older ones whole prefills)",
+    ),
+    (
         r"vllm[- ]mlx|\bmlx\b|mlx[-_]lm|rapid-mlx|omlx",
         "mlx",
         "alternate",

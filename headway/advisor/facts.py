@@ -85,6 +85,10 @@ class Facts:
     def sentences(self) -> list[str]:
         return [part for part in re.split(r"[.;!?]\s+|\n", self.words) if part.strip()]
 
+    def last(self, name: str) -> float | None:
+        """The value told last: of a before and an after, the after."""
+        return self.numbers[name][-1] if self.numbers.get(name) else None
+
     def cite(self, *names: str) -> list[str]:
         """Evidence lines for the given quantities, as the report has them."""
         return [self.sources[name] for name in names if name in self.sources]
@@ -104,7 +108,7 @@ class Facts:
             max(v)
             for key, value in self.options.items()
             # llama.cpp computes a batch in micro-batches but samples only after all of it.
-            if option_kind(key) == "chunk" and "ubatch" not in key and (v := [n for n in numeric(value) if n > 0])
+            if option_kind(key) == "chunk" and "ubatch" not in key and (v := [n for n in numeric(value) if n > 1])
         ]
         return min(settings) if settings else None
 
@@ -174,17 +178,24 @@ def _amounts(item: Any) -> tuple[list[float], str]:
     return [value for amount in read if amount for value in amount.values], next(iter(dimensions), "")
 
 
+#: Names of fields that only say that a text follows.
+_TEXT_FIELDS = frozenset(
+    ("text", "note", "notes", "comment", "comments", "summary", "description", "report", "symptom", "symptoms")
+) | frozenset(("said", "quote", "title", "detail", "details", "what", "log"))
+
+
 def _say(key: str, item: Any) -> str | None:
     """Free text of one field: strings, lists of strings, and the names of flags that are true."""
-    phrase = key.replace("_", " ")
+    # A name that only says "here is text" is no part of the text.
+    phrase = "" if key.split("_")[-1] in _TEXT_FIELDS else key.replace("_", " ")
     if item is True:
         return phrase
     if item is False:
         return f"no {phrase}"
     if isinstance(item, str):
-        return f"{phrase}: {item}"
+        return f"{phrase}: {item}" if phrase else item
     if isinstance(item, list) and any(isinstance(part, str) for part in item):
-        return f"{phrase}: " + ", ".join(map(str, item))
+        return (f"{phrase}: " if phrase else "") + ", ".join(map(str, item))
     return None
 
 

@@ -24,11 +24,14 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("preemptions", "count", r"preempt|evicti?on|retract|swapped_out|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
     ("corrupted", "count", r"garbl|corrupt|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?)_(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
+    ("good_answers", "count", r"^(good|clean|correct|right|passed|ok|matching|equal)(_\w*)?$|_(ok|correct|passed)$", r"alone|solo|s$(?<!answers)(?<!outputs)(?<!texts)|tps|rate|ms"),
+    ("all_answers", "count", r"^of$|^(out_of|answers|cases|runs|trials|total_answers|n_answers)$", ""),
     # resending clients
-    ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|(identical|same)_(requests?|prompts?)(_count|_sent)?$|times_sent", ""),
+    ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|(identical|same)_(requests?|prompts?)|times_sent", r"_(s|ms|tps|tokens)$"),
     ("client_timeout", "s", r"(client|read|idle|silence|request|agent).*(timeout|limit)|timeout", r"count"),
     ("answer_after", "s", r"(answer|response|repl\w+|abort\w*)_after", ""),
     # the host
+    ("gpu_usage", "ratio", r"gpu.*(util|usage|busy|pct|percent|load)|(util|usage)\w*_gpu|^sm_", r"kv|cache|mem"),
     ("cpu_cores", "count", r"cpu_?(cores?|count|limit|s)$|vcpus?$|^cores$", r"pct|util"),
     ("cpu_usage", "ratio", r"cpu.*(pct|util|usage|percent|load|steal)", r"kv"),
     ("swap_used", "ratio", r"swap", r"tps|space|preempt"),
@@ -39,7 +42,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("slots", "count", r"slots|parallel|max_num_seqs|max_running|max_batch_size|batch_limit|max_concurren|^np$|num_parallel", r"tensor|pipeline|data"),
     ("intruders", "count", r"^intruders$|long_prompts$|prefilling$", ""),
     ("victims", "count", r"victims$|decoding$|live(_streams)?$", ""),
-    ("running", "count", r"running", r"tps|max"),
+    ("running", "count", r"running|^(concurrency|concurrent|streams|n_streams|concurrent_\w*|parallel_streams)$", r"tps|max|share"),
     ("waiting", "count", r"waiting$|queued?$|pending|queue_(reqs?|len|depth)", r"_s$|_ms$"),
     ("models", "count", r"^models$", ""),
     ("stalls", "count", r"^stalls$|stall_count", ""),
@@ -51,7 +54,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("lane_max", "rate", rf"(lane|stream|request|slot)?.*{RATE}.*(max|fast\w*|best|high\w*)$|(max|fast\w*|best)_.*{RATE}", _NOT_SPEED),
     ("lane_min", "rate", rf"(lane|stream|slot|client|slow\w*)\w*_{RATE}.*min$|slow(est)?_.*{RATE}", r"overlap|" + _NOT_SPEED),
     ("solo_rate", "rate", rf"(solo|alone|single|base\w*|idle|normal\w*|before|healthy|expected|isolated|unloaded|quiet|after|usual|clean|recovered).*{RATE}|{RATE}.*(solo|alone|single|base\w*|idle|normal|before|healthy|expected|after|usual)", r"during|with|" + _NOT_SPEED),
-    ("overlap_rate", "rate", rf"(concurrent|worst|contend|stall|victim|degrad|mixed|with|per_request|per_user|per_stream|each|decode|min|stream|loaded|slow)\w*_{RATE}|{RATE}.*(concurrent|worst|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
+    ("overlap_rate", "rate", rf"(lane|stream|client|slot|request|session|user)_[a-z0-9]{{1,2}}_{RATE}|(concurrent|worst|contend|stall|victim|degrad|mixed|with|per_request|per_user|per_stream|each|decode|min|stream|loaded|slow)\w*_{RATE}|{RATE}.*(concurrent|worst|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
     ("aggregate_rate", "rate", rf"(aggregate|total|sum|overall|output|system).*{RATE}|{RATE}.*(total|aggregate)", _NOT_SPEED),
     ("generation_rate", "rate", rf"(gen|generation|tg|eval)\w*_{RATE}", _NOT_SPEED),
     ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
@@ -62,7 +65,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("p99_gap", "s", r"p9\d.*(gap|itl)|(gap|itl).*p9\d", ""),
     ("longest_gap", "s", r"(worst|max|longest|largest|peak).*(gap|itl|stall|pause|freeze|silence)|(gap|itl|stall|pause|freeze|silence).*(max|worst|longest|peak)", ""),
     ("itl", "s", r"^itl|inter_token", ""),
-    ("freeze", "s", r"freeze|frozen|froze|stall|pause|hang|hung|blocked|silen(t|ce)|stuck|outage|gap", r"count|s$(?<!_s)(?<!_ms)"),
+    ("freeze", "s", r"freeze|frozen|froze|stall|pause|hang|hung|blocked|silen(t|ce)|stuck|outage|gap", r"telemetry|log_|count|s$(?<!_s)(?<!_ms)"),
     ("ttft_alone", "s", r"(intruder|ttft|newcomer|first_token|prefill|long_prompt).*(alone|solo|base\w*|idle|t0|cold_only)|(alone|solo|base\w*|idle).*(ttft|prefill_s)|^t0", r"tokens"),
     ("newcomer_wait", "s", r"(newcomer|new_request|short|small|follow\w*|second|waiter)\w*_(wait|ttft|latency|first_token)|wait(ed|ing)?_?(time|s|ms|max)|queue(d)?_(time|s|ms)", ""),
     ("ttft", "s", r"ttft|first_token|prefill_(s|ms|time|wall)|intruder_wall", r"tokens$"),
@@ -124,11 +127,18 @@ def option_kind(name: str) -> str | None:
     return "chunk" if name in CHUNK_OPTIONS or CHUNK_LIKE.search(name) else None
 
 
+#: A sentence that speaks of no prompt being computed, so that "all streams decode slowly" means just that.
+_NO_PREFILL_MEANT = (
+    r"^(?!.*(while|during|when|beside|behind|until|after|as soon as)\b.{0,60}(prefill|prompt|newcomer|new request))"
+    r"(?!.*(?<!no )(?<!without )prefill(?!ed))(?!.*(long|huge|big|large|new|incoming) (\w+ )?(prompt|request)).*"
+)
+
 #: A statement is there when all patterns of one alternative occur in one sentence.
 SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
     "corrupt": (
         (r"corrupt|garbage|gibberish|garbled|nonsens|unprintable|unreadable|poison|mojibake|word salad|wrong alphabet|!!!!",),
-        (r"\b(wrong|incorrect|diverges?|differs?|mismatch\w*|loops?|mixed[- ]up|broken|leaks?)\b", r"\b(text|outputs?|answers?|facts?|characters?|words?|completions?|tokens?)\b"),
+        (r"\b(wrong|incorrect|diverges?|differs?|mismatch\w*|mixed[- ]up|broken|leaks?|not (equal|identical|the same)|unequal)\b", r"\b(texts?|outputs?|answers?|facts?|characters?|words?|completions?|replies)\b"),
+        (r"(repetition|endless|degenerate|infinite) loops?|repeat\w* (the same )?(token|word|character)s?|exclamation marks|no outputs? (equal|identical|match)",),
         (r"\b(text|answers?|outputs?)\b( of [\w ]{1,20})? (changes?|is different|differs?)",),
     ),
     "resend": (
@@ -140,9 +150,11 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"preempt\w*|evict\w*|retract\w*|swapped out", r"\bkv\b|memory|pool|blocks?|cache|recomput\w*|(prefill|comput)ed again|requests are"),
         (r"\bkv\b.{0,20}(runs? out|ran out|full|exhaust\w*|pressure|9[5-9](\.\d)? ?%|100 ?%)",),
         (r"out of (kv|blocks)",),
+        (r"\bkv\b|memory|pool|blocks?", r"dropp?(ed|s)?|thrown (out|away)|discard\w*|kicked out|pushed out|freed", r"(prefilled|comput\w*|process\w*|start\w*) (again|anew|over)|from scratch|recomput\w*|re-?prefill\w*"),
     ),
     "cache_missed": (
-        (r"cache|prefix\w*|hit", r"\bmiss(es|ed|ing)?\b|never (hits?|reused?)|no (hits?|reuse)|not (hit|reused?)|\b0(\.0)? ?%|zero hits?|invalidat\w*|discard\w*"),
+        (r"nothing (is |was )?(ever )?re-?used",),
+        (r"cache|prefix\w*|hit", r"\bmiss(es|ed|ing)?\b|never (hits?|reused?)|no (hits?|reuse)|not (hit|reused?)|nothing (is |was )?(re-?used|hit|cached|kept)|\b0(\.0)? ?%|zero hits?|invalidat\w*|discard\w*"),
         (r"prompt|conversation|context|prefix\w*|history|turn|everything", r"re-?(prefill|process|evaluat|read)\w*|(prefilled|processed|computed|evaluated) (again|anew|from scratch)|from scratch", r"each|every|whole|entire|full|identical|same|always"),
         (r"(each|every) (turn|request|message|call)", r"cold|whole|full|entire", r"prompt|prefill|conversation|context"),
     ),
@@ -151,14 +163,15 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"nois(y|e) neighbou?r|oom[- ]kill",),
     ),
     "protects_decodes": (
-        (r"decod\w*|running|stream\w*|generation", r"debt|priorit\w*|protect\w*|first|gate|hold|held|throttl\w*|defer\w*|delay\w*|suspend\w*|load stays|busy"),
+        (r"decod\w*|running|stream\w*|generation|answers?", r"always (chosen|chooses|picked|preferred|wins|first)|debt|priorit\w*|protect\w*|first|gate|hold|held|throttl\w*|defer\w*|delay\w*|suspend\w*|load stays|busy"),
         (r"prefill|admission|newcomer", r"gate|held|hold|throttl\w*|defer\w*|delay\w*|suspend\w*|debt"),
     ),
     "newcomer_starves": (
-        (r"newcomers?|new (requests?|prompts?|users?|sessions?)|short (requests?|prompts?)|second (request|user)|admission|prefills?\b|incoming", r"starv\w*|never|forever|without (a )?(bound|limit)|unbounded|stays? queued|not (admitted|started|scheduled|resum\w*)|closed|closes|suspended|for minutes|queued until"),
+        (r"prefills?|newcomers?|(new|waiting|queued|incoming|other) (requests?|prompts?|prefills?|users?)", r"\b(held|holds?|waits?|blocked|deferred|kept)\b", r"until\b.{0,40}(answers?|generations?|decod\w*|streams?|running|others?|nobody|no one)\b.{0,40}(end\w*|finish\w*|complet\w*|idle|done|stop\w*|over)|while any\w*|as long as any\w*"),
+        (r"newcomers?|(new|short|small|waiting|queued|incoming|fresh) (\w+ )?(requests?|prompts?|users?|sessions?)|second (request|user)|admission|prefills?\b|incoming", r"starv\w*|never|forever|without (a )?(bound|limit)|unbounded|stays? queued|not (admitted|started|scheduled|resum\w*)|closed|closes|suspended|for minutes|queued until"),
     ),
     "queued_behind": (
-        (r"short|waiting|queued|pending|newcomers?|new requests?|other requests?|ttft|first token|follow-?up|(request|sequence|prompt)s? (that comes? in|behind)", r"\b(long|huge|massive|big|large|entire|whole|one)\b[\w -]{0,40}(prefill|prompt|request|one\b)", r"wait\w*|stuck|stall\w*|starv\w*|hang\w*|pending|block\w*|nothing|behind"),
+        (r"short|small|tiny|waiting|queued|pending|newcomers?|new requests?|other requests?|ttft|first token|follow-?up|(request|sequence|prompt)s? (that comes? in|behind)", r"\b(long|huge|massive|big|large|larger|bigger|oversized|giant|entire|whole|one)\b[\w -]{0,40}(prefill|prompt|request|one\b)", r"wait\w*|stuck|stall\w*|starv\w*|hang\w*|pending|block\w*|nothing|behind"),
         (r"head[- ]of[- ]line",),
     ),
     "unfair": (
@@ -171,17 +184,18 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"whatever (is|was) (set|configured)|regardless of (the )?(setting|option|value|flag)|as (slow|bad|long) as (without|before)|same (with and|as) without",),
     ),
     "mixed_is_costly": (
-        (r"\bmix(ed|es|ing)?\b|prefill[- ](containing|carrying)|contain\w* prefill|carr(y|ies) prefill|prefill kernel", r"eager\w*|cuda ?graphs?|graphs?\b|fixed|overhead|kernel|extra|attention cost|expensive|cost\w*"),
+        (r"\bmix(ed|es|ing)?\b|chunk (joins|rides along|is added)|prefill[- ](containing|carrying)|contain\w* prefill|carr(y|ies) prefill|prefill kernel", r"eager\w*|cuda ?graphs?|graphs?\b|fixed|overhead|kernel|extra|attention cost|expensive|cost\w*"),
         (r"(small\w*|tiny|lower\w*|shrinking|cap\w*|chunk size|size of the (chunk|prefill))\b[\w ,-]{0,60}(do(es)? not|don.t|did not|didn.t|doesn.t|never|hardly|no longer) (help|bound|matter|reduce|change)",),
         (r"fragment\w*|interrupt\w*", r"prefills?"),
         (r"(cost|overhead) (for each|per|of each|a) (step|chunk|prefill|interruption|iteration)",),
     ),
     "whole_prefill": (
+        (r"(in|for|during) (any|all|each|every)\b.{0,24}(steps?|ticks?|chunks?|rounds?|pass(es)?)", r"prefill|prompt"),
         (r"until|whole|entire|duration|before", r"(prefill|prompt)\w*.{0,50}(done|finish\w*|complet\w*|over\b|ends?|processed|through)|(whole|entire) prefill"),
         (r"decod\w+|generation|stream\w*|tokens?", r"stop\w*|nothing|halt\w*|pause\w*|block\w*|stall\w*|rarely|seldom|hardly|no (decode )?(step|token)s?|freez\w*|frozen", r"prefill\w*|prompt"),
     ),
     "follows_chunk": (
-        (r"depends? on|proportional|scales with|follows|grows with|set by|shorter with|reduced by|smaller with", r"batch|chunk|n_batch|budget|batched"),
+        (r"(depends? on|proportional to|scales with|follows|grows with|set by|shorter with|reduced by|smaller with|over|divided by)\b[\w' -]{0,24}\b(batch|chunk|n_batch|budget|batched)",),
     ),
     "simultaneous": (
         (r"at the same time|simultaneous\w*|at once|together|concurrently|in parallel", r"two|both|title|second|several|also|background|asks|sends"),
@@ -190,9 +204,33 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"slow\w*|freez\w*|froze\w*|stall\w*|block\w*|paus\w*|starv\w*|stop\w*|degrad\w*|hang\w*|drop\w*|stutter\w*|halt\w*|collaps\w*|no progress", r"others?|all|every\w*|stream\w*|generation\w*|decod\w*|users?|slots?|sessions?|answers?|running|lane"),
     ),
     "only_decodes": (
+        (
+            _NO_PREFILL_MEANT + r"(nothing (is|was) (being )?prefilled|decod\w+ (\w+ ){0,2}(together|concurrently|at once)|(together|concurrently)\b.{0,12}decod\w*"
+            r"|(several|two|many|multiple|more|all|both) (\w+ ){0,2}(decod|generat)\w+)",
+        ),
         (r"no (prefill|prompt)\w*( is| are| was)?|(both|all)( are| were)? decoding|decod\w* only|only decod\w*|pure decod\w*|decode-only phase|already prefilled|without (any )?prefill",),
     ),
     "small_prefills": ((r"small (backfill )?prefills?|prefill tokens small|prefills? (is|are) small|short prefills",),),
+    "right_alone": (
+        (r"alone|solo|single|sequential\w*|one (request )?at a time|by itself|without (company|others?|load)", r"right|correct|clean|fine|perfect\w*|good|works?|ok\b|100 ?%"),
+    ),
+    "dropped_again": (
+        (r"dropp?(ed|s)?|thrown (out|away)|discard\w*|kicked out|evict\w*|preempt\w*", r"again|anew|from scratch|over and over|recomput\w*"),
+    ),
+    "never_scheduled": (
+        (r"never (scheduled|admitted|started|runs?|starts?|progress\w*)|hangs?|stuck|no progress|(waits|shut out|held) (until|for)|\b0 tokens|rounds? (down )?to 0",),
+    ),
+    "decodes_stop": (
+        (r"\bdecod\w+|running (answers?|requests?|streams?|generations?)|(active|live|in-?flight|other|every) (answers?|streams?|generations?|requests?)", r"\bno\b|never|not (run|scheduled|advanced|served)|stop\w*|stall\w*|block\w*|freez\w*|frozen|paus\w*|nothing|without|starv\w*|halt\w*|wait\w*", r"prefill\w*|prompts?\b"),
+    ),
+    "runs_in_turn": (
+        (r"\b(either|or|separate|xor|alternat\w*|by turns|in turn|first)\b", r"prefill", r"decod", r"steps?|batch\w*|pass\w*|phase\w*|schedul\w*"),
+    ),
+    "not_together": (
+        (r"^(?!.*(prefill|as if|as long as|should)).*\b(requests?|dialogs?|chats?|quer(y|ies)|answers?|calls?|users?|clients?|conversations?|prompts?)\b.*(one after (another|the other)|one by one|one at a time|sequential\w*|serial(ly|ised|ized)|in series|only after the (first|other))",),
+        (r"^(?!.*(prefill|prompt)).*\b(second|next|other|later|new)\b.{0,20}(request|chat|dialog|user|client|query|question)\w*\b.{0,40}(when|until|after|once|before) the (first|previous|other|earlier|running)\b.{0,30}(done|finish\w*|end\w*|complet\w*|over|answered)",),
+        (r"never (ran|run) together|no free slot|did not overlap|no overlap",),
+    ),
     "one_after_another": (
         (r"one after (another|the other)|sequential\w*|serial(ly|ised|ized)|waits? (until|for) the (first|other)|queued until|never (ran|run) together|no free slot|one at a time",),
     ),
@@ -209,7 +247,7 @@ COMPILED_QUANTITIES = tuple(
 
 #: Statements that a report also makes to rule a cause out ("no preemptions", "without CPU load").
 _DENIABLE = frozenset({"corrupt", "resend", "preempted", "host", "unfair", "mixed_is_costly"})
-_DENIAL = re.compile(r"\b(no|zero|without|not|never|nor|neither|0)\s+([\w/-]+\s+){0,2}$", re.IGNORECASE)
+_DENIAL = re.compile(r"(?<!temperature )\b(no|zero|without|not|never|nor|neither|0)\s+([\w/-]+\s+){0,2}$", re.IGNORECASE)
 
 
 def find_signal(name: str, sentences: list[str]) -> str | None:

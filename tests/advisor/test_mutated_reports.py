@@ -25,6 +25,8 @@ IDS = [case["id"] for case in PROVED]
 GENERAL = {
     "mixed-step-cost": {"chunk-arithmetic", "prefill-first"},
     "no-op-option": {"prefill-first", "chunk-arithmetic", "running-order"},
+    # A prompt that is dropped and computed again hits nothing either: without the word on the drop, that is what the facts say.
+    "preemption": {"cache-miss"},
 }
 
 
