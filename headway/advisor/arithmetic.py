@@ -113,6 +113,8 @@ def costly_mix(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         ]
     if o and o.kind == "chunk" and o.gain is not None and not (o.follows_size or _at_solo(d, o)):
         return [f"{o.option}: a chunk {o.span:.0f} times smaller gave the victims only x {o.gain:.2f}"]
+    if f.high("mixed_extra"):
+        return [*f.cite("mixed_extra"), *(quote(f, "mixed_is_costly") or []), "each mixed step pays it, whatever its chunk"]
     if line := _fixed_part(f, o):
         return line
     if f.says("small_prefills") and (d.share is None or d.share < STARVED):
@@ -148,12 +150,14 @@ def alternates(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 
 def told_in_turn(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """The report describes the schedule: decodes do not run while a prefill does, or steps are of one kind."""
-    if f.engine.schedule == "mixed" and f.engine.family in ("vllm", "llama.cpp") and not f.says("runs_in_turn"):
+    known = f.engine.schedule == "mixed" and f.engine.family in ("vllm", "llama.cpp") and not f.engine.derived
+    if known and not f.says("runs_in_turn"):
         return None
     stop, turns = quote(f, "decodes_stop"), quote(f, "runs_in_turn")
     if stop and turns:
         return [*stop, *turns]
-    return stop if stop and f.engine.schedule != "mixed" and _whole(f) else None
+    told = f.engine.schedule != "mixed" and _whole(f)
+    return stop if stop and (told or (f.engine.derived and f.says("thrown_out"))) else None
 
 
 def _whole(f: Facts) -> bool:

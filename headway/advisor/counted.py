@@ -129,6 +129,22 @@ def host(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     return f.cite("ttft_change", "itl", "longest_gap") if same_ttft else None
 
 
+def _crowd(f: Facts) -> Evidence | None:
+    """Rates at several numbers of streams: more streams together give less than fewer did, and no prompt is computed."""
+    streams = f.numbers.get("running", [])
+    if f.prefill_seen or len(set(streams)) < 2:
+        return None
+    for name, each in (("overlap_rate", True), ("aggregate_rate", False), ("generation_rate", False), ("rate", False)):
+        rates = f.numbers.get(name, [])
+        if len(rates) != len(streams):
+            continue
+        few, many = min(zip(streams, rates, strict=True)), max(zip(streams, rates, strict=True))
+        whole_few, whole_many = (r * n if each else r for n, r in (few, many))
+        if whole_many < whole_few:
+            return [*f.cite("running", name), f"{many[0]:g} streams together get less than {few[0]:g}, and no prompt is computed"]
+    return None
+
+
 def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     prompts, live = f.high("prompt_rate"), f.high("running") or f.high("victims")
     if prompts == 0 and (live is None or live >= 2) and not f.high("waiting"):
@@ -136,6 +152,8 @@ def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             *f.cite("prompt_rate", "generation_rate", "running"),
             "no prompt token is computed, so no prefill disturbs",
         ]
+    if line := _crowd(f):
+        return line
     if f.high("prefill_batches") == 0 and f.has("decode_batches"):
         return f.cite("prefill_batches", "decode_batches")
     if f.high("intruder_tokens") == 0 and prompts is None:

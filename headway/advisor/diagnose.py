@@ -12,8 +12,9 @@ from typing import Any
 
 from headway.advisor.derived import Derived, derive
 from headway.advisor.evidence import ONE_STEP
-from headway.advisor.facts import Facts, read_facts
+from headway.advisor.facts import Facts
 from headway.advisor.measures import what_to_measure
+from headway.advisor.reading import read_facts
 from headway.advisor.remedies import choose
 from headway.advisor.series import outcome
 from headway.advisor.verdicts import RULES

@@ -69,10 +69,12 @@ _HYBRID = re.compile(
     re.IGNORECASE,
 )
 
+_DERIVED = re.compile(r"\bfork|vllm-(?!cpu|openai)[a-z]|plug-?in", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What is known of the engine. `version` None: not told."""
+    """What is known of the engine. `version` None: not told. `derived`: a fork or plug-in, whose scheduler may be its own."""
 
     name: str
     family: str = "other"
@@ -80,6 +82,7 @@ class Engine:
     version: Version | None = None
     speculative: bool = False
     hybrid: bool = False
+    derived: bool = False
 
     @property
     def title(self) -> str:
@@ -117,4 +120,6 @@ def parse_engine(text: str) -> Engine:
         # V0 ran whole prefill batches first; from 0.4.2 on chunks could be switched on, and were on for
         # long contexts.
         schedule = "alternate" if version is not None and version < (0, 4, 2) else None
-    return Engine(text, family, schedule, version, bool(_SPECULATIVE.search(text)), bool(_HYBRID.search(text)))
+    return Engine(
+        text, family, schedule, version, bool(_SPECULATIVE.search(text)), bool(_HYBRID.search(text)), bool(_DERIVED.search(text))
+    )

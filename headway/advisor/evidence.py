@@ -36,6 +36,5 @@ def symptom(f: Facts, d: Derived) -> bool:
         or (prefills and decodes is not None and prefills > 4 * decodes)
         or (d.gap is not None and d.gap > 0.5)
         or f.says("slows_others")
-        or f.says("whole_prefill")
-        or f.says("newcomer_starves")
+        or f.says("decodes_stop")
     )

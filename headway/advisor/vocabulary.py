@@ -19,9 +19,9 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     # what the cache and the memory did
     ("cache_queries", "tokens", r"cache_quer(y|ies)|(prefix|cache)\w*_(lookups?|queries)", r"rate|hit"),
     ("cache_hits", "tokens", r"cache_hits(_total|_tokens)?$", r"rate|pct|ratio|percent"),
-    ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?(_pct|_percent)?$|cache_hit", r"tokens"),
+    ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?(_pct|_percent)?$|cache_hit", r"tokens|with_hit|requests|_count"),
     ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cache_read\w*|^hits$|^cached$", ""),
-    ("preemptions", "count", r"preempt|evicti?on|retract|swapped_out|recompute", r"interval|threshold|mode"),
+    ("preemptions", "count", r"preempt|evicti?on|retract|swapped(_out|_reqs|_requests)?$|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
     ("corrupted", "count", r"garbl|corrupt|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?)_(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
     ("good_answers", "count", r"^(good|clean|correct|right|passed|ok|matching|equal)(_\w*)?$|_(ok|correct|passed)$", r"alone|solo|s$(?<!answers)(?<!outputs)(?<!texts)|tps|rate|ms"),
@@ -34,7 +34,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("gpu_usage", "ratio", r"gpu.*(util|usage|busy|pct|percent|load)|(util|usage)\w*_gpu|^sm_", r"kv|cache|mem"),
     ("cpu_cores", "count", r"cpu_?(cores?|count|limit|s)$|vcpus?$|^cores$", r"pct|util"),
     ("cpu_usage", "ratio", r"cpu.*(pct|util|usage|percent|load|steal)", r"kv"),
-    ("swap_used", "ratio", r"swap", r"tps|space|preempt"),
+    ("swap_used", "ratio", r"swap", r"tps|space|preempt|swapped"),
     ("ttft_change", "ratio", r"ttft_change|ttft_delta", ""),
     # counts
     ("prefill_batches", "count", r"prefill_(batch|step)(es|s)", ""),
@@ -61,6 +61,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     # seconds
     ("normal_gap", "s", r"decode_(only|alone)\w*_(step|gap|itl)|(step|gap|itl)\w*_decode_(only|alone)|(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step_)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
     ("step_time", "s", r"(seconds|s|ms|time)_(per|a)_(chunk|step|batch|iteration)|(step|chunk|iteration|batch)_(time|s|ms|seconds|duration)\w*", ""),
+    ("mixed_extra", "s", r"(extra|overhead|penalty|fixed)\w*_(mixed|chunk|prefill)|mixed_step_(extra|overhead|penalty|cost)", r"tokens|tps"),
     ("seconds_per_token", "s", r"(seconds|s|ms)_(per|a)_tok(en)?|tpot", r""),
     ("p99_gap", "s", r"p9\d.*(gap|itl)|(gap|itl).*p9\d", ""),
     ("longest_gap", "s", r"(worst|max|longest|largest|peak).*(gap|itl|stall|pause|freeze|silence)|(gap|itl|stall|pause|freeze|silence).*(max|worst|longest|peak)", ""),
@@ -142,7 +143,7 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"\b(text|answers?|outputs?)\b( of [\w ]{1,20})? (changes?|is different|differs?)",),
     ),
     "resend": (
-        (r"re-?sen[dt]\w*|\bretr(y|ies|ied|ying)\b|re-?submit\w*|duplicat\w*|(sent|added|queued|posted|submitted) (again|twice|once more)", r"time.?outs?|timed? out|times out|gives? up|abort\w*|cancel\w*|disconnect\w*|silen\w*|limit|client|same|copies|again"),
+        (r"re-?sen[dt]\w*|\bretr(y|ies|ied|ying)\b|re-?submit\w*|duplicat\w*|(sent|added|queued|posted|submitted) (again|twice|once more)", r"time.?outs?|timed? out|times out|gives? up|abort\w*|cancel\w*|disconnect\w*|silen\w*|limit|\bclients?\b"),
         (r"same (prompt|request|body)|identical (prompt|request)s?", r"time.?outs?|gives? up|abort\w*|disconnect\w*|silen\w*"),
         (r"silence limit|(client|sdk|proxy)\S* time.?out",),
     ),
@@ -153,13 +154,15 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"\bkv\b|memory|pool|blocks?", r"dropp?(ed|s)?|thrown (out|away)|discard\w*|kicked out|pushed out|freed", r"(prefilled|comput\w*|process\w*|start\w*) (again|anew|over)|from scratch|recomput\w*|re-?prefill\w*"),
     ),
     "cache_missed": (
+        (r"re-?us(e|es|ed|ing)", r"\bnothing\b|\bnone\b|\bnever\b|\bno\b"),
+        (r"\b(cache|prefix|prompt|hit)\w*", r"(to|is|are|at) (zero|none|nothing|0)\b|finds? nothing|never hits?"),
         (r"nothing (is |was )?(ever )?re-?used",),
         (r"cache|prefix\w*|hit", r"\bmiss(es|ed|ing)?\b|never (hits?|reused?)|no (hits?|reuse)|not (hit|reused?)|nothing (is |was )?(re-?used|hit|cached|kept)|\b0(\.0)? ?%|zero hits?|invalidat\w*|discard\w*"),
         (r"prompt|conversation|context|prefix\w*|history|turn|everything", r"re-?(prefill|process|evaluat|read)\w*|(prefilled|processed|computed|evaluated) (again|anew|from scratch)|from scratch", r"each|every|whole|entire|full|identical|same|always"),
         (r"(each|every) (turn|request|message|call)", r"cold|whole|full|entire", r"prompt|prefill|conversation|context"),
     ),
     "host": (
-        (r"\bv?cpus?\b|\bcores?\b|event[- ]loop|\bgil\b|host|\bswap\w*|page[- ]?(cache|faults?)|\bram\b|numa|python process|nvme|disk", r"compet\w*|block\w*|starv\w*|slow\w*|faster|bound|bottleneck|conten\w*|throttl\w*|steal|other|another|pressure|idle|saturat\w*|100 ?%|pinned|upgrad\w*|limit\w*|full|few\w*|bind\w*|bound to|doubled|container|in use|misses|out of"),
+        (r"\bv?cpus?\b|\bcores?\b|tokeniz\w*|tokenis\w*|pre-?process\w*|front[- ]?end|event[- ]loop|\bgil\b|host|\bswap\w*|page[- ]?(cache|faults?)|\bram\b|numa|python process|nvme|disk", r"compet\w*|block\w*|occup\w*|hog\w*|answers nobody|unrespons\w*|busy|starv\w*|slow\w*|faster|bound|bottleneck|conten\w*|throttl\w*|steal|other|another|pressure|idle|saturat\w*|100 ?%|pinned|upgrad\w*|limit\w*|full|few\w*|bind\w*|bound to|doubled|container|in use|misses|out of"),
         (r"nois(y|e) neighbou?r|oom[- ]kill",),
     ),
     "protects_decodes": (
@@ -167,7 +170,7 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"prefill|admission|newcomer", r"gate|held|hold|throttl\w*|defer\w*|delay\w*|suspend\w*|debt"),
     ),
     "newcomer_starves": (
-        (r"prefills?|newcomers?|(new|waiting|queued|incoming|other) (requests?|prompts?|prefills?|users?)", r"\b(held|holds?|waits?|blocked|deferred|kept)\b", r"until\b.{0,40}(answers?|generations?|decod\w*|streams?|running|others?|nobody|no one)\b.{0,40}(end\w*|finish\w*|complet\w*|idle|done|stop\w*|over)|while any\w*|as long as any\w*"),
+        (r"prefills?|newcomers?|(new|waiting|queued|incoming|other|later|second) (requests?|prompts?|prefills?|users?)|(requests?|prompts?|users?) (that|who|which) (arrives?|comes?|joins?)", r"\b(held|holds?|waits?|blocked|deferred|delayed|postponed|kept)\b", r"until\b.{0,40}(answers?|generations?|decod\w*|streams?|running|others?|nobody|no one)\b.{0,40}(end\w*|finish\w*|complet\w*|idle|done|stop\w*|over)|while any\w*|as long as any\w*"),
         (r"newcomers?|(new|short|small|waiting|queued|incoming|fresh) (\w+ )?(requests?|prompts?|users?|sessions?)|second (request|user)|admission|prefills?\b|incoming", r"starv\w*|never|forever|without (a )?(bound|limit)|unbounded|stays? queued|not (admitted|started|scheduled|resum\w*)|closed|closes|suspended|for minutes|queued until"),
     ),
     "queued_behind": (
@@ -180,10 +183,11 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"\block\b",),
     ),
     "no_effect": (
-        (r"no (visible |measurable |real )?(effect|influence|impact|difference)|no-?op\b|does(n.t| not) (do anything|help|apply|work)|do(es)? nothing|\bignored\b|silently|not (enforced|honou?red|respected|implemented|wired|applied)|never (read|used|applied|enforced)",),
+        (r"(no|not|without)\b[\w ]{0,16}\b(effect|influence|impact|difference)\b|(stays?|still|remains?|is) (on|off|enabled|disabled|active)\b.{0,24}(although|even though|despite|when|with)|no-?op\b|does(n.t| not) (do anything|help|apply|work)|do(es)? nothing|\bignored\b|silently|not (enforced|honou?red|respected|implemented|wired|applied)|never (read|used|applied|enforced)",),
         (r"whatever (is|was) (set|configured)|regardless of (the )?(setting|option|value|flag)|as (slow|bad|long) as (without|before)|same (with and|as) without",),
     ),
     "mixed_is_costly": (
+        (r"decod\w*( rows?| tokens?| requests?)?|all (tokens|rows)|whole batch", r"prefill (kernel|path|attention|route)|(through|take|use)\w* the prefill"),
         (r"\bmix(ed|es|ing)?\b|chunk (joins|rides along|is added)|prefill[- ](containing|carrying)|contain\w* prefill|carr(y|ies) prefill|prefill kernel", r"eager\w*|cuda ?graphs?|graphs?\b|fixed|overhead|kernel|extra|attention cost|expensive|cost\w*"),
         (r"(small\w*|tiny|lower\w*|shrinking|cap\w*|chunk size|size of the (chunk|prefill))\b[\w ,-]{0,60}(do(es)? not|don.t|did not|didn.t|doesn.t|never|hardly|no longer) (help|bound|matter|reduce|change)",),
         (r"fragment\w*|interrupt\w*", r"prefills?"),
@@ -220,8 +224,11 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
     "never_scheduled": (
         (r"never (scheduled|admitted|started|runs?|starts?|progress\w*)|hangs?|stuck|no progress|(waits|shut out|held) (until|for)|\b0 tokens|rounds? (down )?to 0",),
     ),
+    "thrown_out": (
+        (r"throws?|thrown|kick\w*|push\w* out|not scheduled|never scheduled|no decode|without a decode", r"decod\w*|running"),
+    ),
     "decodes_stop": (
-        (r"\bdecod\w+|running (answers?|requests?|streams?|generations?)|(active|live|in-?flight|other|every) (answers?|streams?|generations?|requests?)", r"\bno\b|never|not (run|scheduled|advanced|served)|stop\w*|stall\w*|block\w*|freez\w*|frozen|paus\w*|nothing|without|starv\w*|halt\w*|wait\w*", r"prefill\w*|prompts?\b"),
+        (r"\bdecod\w+|running (answers?|requests?|streams?|generations?)|(active|live|in-?flight|other|every) (answers?|streams?|generations?|requests?)", r"\bno\b|never|not (run|scheduled|advanced|served)|stop\w*|stall\w*|block\w*|freez\w*|frozen|paus\w*|nothing|without|starv\w*|halt\w*|wait\w*|throws?|thrown|kick\w*|push\w* out", r"prefill\w*|prompts?\b"),
     ),
     "runs_in_turn": (
         (r"\b(either|or|separate|xor|alternat\w*|by turns|in turn|first)\b", r"prefill", r"decod", r"steps?|batch\w*|pass\w*|phase\w*|schedul\w*"),
@@ -229,6 +236,8 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
     "not_together": (
         (r"^(?!.*(prefill|as if|as long as|should)).*\b(requests?|dialogs?|chats?|quer(y|ies)|answers?|calls?|users?|clients?|conversations?|prompts?)\b.*(one after (another|the other)|one by one|one at a time|sequential\w*|serial(ly|ised|ized)|in series|only after the (first|other))",),
         (r"^(?!.*(prefill|prompt)).*\b(second|next|other|later|new)\b.{0,20}(request|chat|dialog|user|client|query|question)\w*\b.{0,40}(when|until|after|once|before) the (first|previous|other|earlier|running)\b.{0,30}(done|finish\w*|end\w*|complet\w*|over|answered)",),
+        (r"^(?!.*(prefill|as if|should)).*\bone (request|answer|user|client|prompt|chat|query|caller)\b[\w ]{0,14}\bat (a|one) time",),
+        (r"^(?!.*prefill).*\b(second|third|fourth|next|last|other|later) (one|request|caller|chat|user|client|dialog|query)?\b.{0,30}\b(starts?|begins?|runs?|comes?|answered|served|waits?)\b.{0,24}\b(only|until|for)\b.{0,40}\b(first|other|others|previous|earlier|three|two)\b.{0,24}(end\w*|finish\w*|done|complet\w*|over)",),
         (r"never (ran|run) together|no free slot|did not overlap|no overlap",),
     ),
     "one_after_another": (

@@ -30,22 +30,25 @@ def test_first_set(case: dict) -> None:
     assert 1 <= len(found.do) <= 3
 
 
-@pytest.mark.parametrize(("name", "share", "at_least"), [("second", 0.85, 20), ("third", 0.85, 16), ("fourth", 0.85, 16), ("fifth", 0.85, 20)])
-def test_other_sets(name: str, share: float, at_least: int) -> None:
+SETS = [("second", 20), ("third", 16), ("fourth", 16), ("fifth", 20), ("sixth", 20)]
+
+
+@pytest.mark.parametrize(("name", "at_least"), SETS)
+def test_other_sets(name: str, at_least: int) -> None:
     rows = cases(name)
     right = [c["id"] for c in rows if diagnose_report(c).verdict == c["verdict"]]
     assert len(rows) >= at_least
-    assert len(right) >= share * len(rows), f"wrong: {sorted({c['id'] for c in rows} - set(right))}"
+    assert len(right) >= 0.85 * len(rows), f"wrong: {sorted({c['id'] for c in rows} - set(right))}"
 
 
-@pytest.mark.parametrize("name", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("name", ["first", "second", "third", "fourth", "fifth", "sixth"])
 def test_wrong_is_never_a_guess(name: str) -> None:
     """What the rules do not get right they leave undetermined."""
     for case in cases(name):
         assert diagnose_report(case).verdict in (case["verdict"], UNDETERMINED), case["id"]
 
 
-@pytest.mark.parametrize("name", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("name", ["first", "second", "third", "fourth", "fifth", "sixth"])
 def test_the_verdict_does_not_come_from_the_answer(name: str) -> None:
     """`verdict`, `why` and `id` are not read."""
     for case in cases(name):

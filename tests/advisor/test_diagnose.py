@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.advisor.diagnose import diagnose_report
-from headway.advisor.facts import read_facts
+from headway.advisor.reading import read_facts
 from headway.core import frontier
 from headway.core.steps import StepModel
 from headway.errors import UsageError
