@@ -169,7 +169,7 @@ def one_chunk(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if d.gap_in_steps is not None and 1 / ONE_STEP <= d.gap_in_steps <= ONE_STEP:
         return [
             f"the gap of {d.gap:.3g} s is {d.gap_in_steps:.1f} chunk steps of {d.step:.3g} s",
-            *f.cite("overlap_rate", "seconds_per_token", "solo_rate"),
+            *f.cite("overlap_rate", "seconds_per_token", "solo_rate", "chunk_counted"),
         ]
     suffers = d.share is None or d.share < STARVED
     if d.step is None and d.implied_rate and SLOWEST_PREFILL <= d.implied_rate <= FASTEST_PREFILL and suffers:
@@ -188,7 +188,7 @@ def gap_times_rate(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         return None
     return [
         f"a gap of {d.gap:.3g} s at {d.prefill_rate:.0f} tokens/s is about {seen:.0f} prefill tokens a step",
-        *f.cite("solo_rate", "overlap_rate", "longest_gap", "intruder_tokens"),
+        *f.cite("solo_rate", "overlap_rate", "longest_gap", "intruder_tokens", "chunk_counted"),
     ]
 
 

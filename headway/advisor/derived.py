@@ -28,6 +28,7 @@ class Derived:
     implied_rate: float | None = None
     step: float | None = None
     chunk_seen: float | None = None
+    chunk_counted: float | None = None
     gap_in_steps: float | None = None
     work: float | None = None
     excess: float | None = None
@@ -101,6 +102,7 @@ def derive(f: Facts) -> Derived:
         implied_rate=implied,
         step=step,
         chunk_seen=(gap - (1 / solo if solo else 0)) * prefill_rate if gap and prefill_rate else None,
+        chunk_counted=f.low("chunk_counted"),
         gap_in_steps=gap / step if gap and step else None,
         work=work,
         excess=frontier.excess(alone, ttft, share) if ttft and alone and share is not None else None,

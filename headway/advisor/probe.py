@@ -1,9 +1,9 @@
-"""A short experiment on a live server: one stream alone, one long prompt alone, both together.
+"""A short experiment on a live server: one stream alone, one long prompt alone three times, both together.
 
-Nothing is sent while the server works for others, and the experiment stops as soon as its metrics show a
-request that is not ours; what was measured until then is still judged. The long prompt is sized from a
-small one so that the whole stays under LIMIT seconds. Prompts start with a random word, so nothing is found
-in the prefix cache.
+Nothing is sent while the server works for others, and the experiment stops as soon as its counters show a request that is not
+ours; what was measured until then is still judged. The long prompt is sized from a small one so that the whole stays under LIMIT
+seconds. Prompts start with a random word, so nothing is found in the prefix cache. Through a headway gateway the same is measured
+as a client gets it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import aiohttp
 
-from headway.advisor.scrapes import parse, read_metrics, total
-from headway.advisor.server import fetch_version, get
+from headway.advisor.scrapes import ask, moved, parse, read_metrics
+from headway.advisor.server import get
+from headway.advisor.target import Target, look
 from headway.errors import ServerError
 
-#: Seconds for everything; the long prompt is sized to take WORK seconds alone.
-LIMIT, WORK = 85.0, 6.0
+#: Seconds for everything; the long prompt is sized to take at most WORK seconds alone, and RUNS runs of it are made.
+LIMIT, WORK, RUNS = 85.0, 6.0, 3
+#: What the overlap may take, in prefills alone: a decoding stream and a gateway's share lengthen it.
+OVERLAP = 3.0
 VICTIM_TOKENS, SMALL, LONGEST = 400, 600, 60_000
 
 
@@ -50,6 +54,10 @@ class Stream:
         seen = [t for t in self.times if start <= t <= end]
         return len(seen) / (end - start) if end > start else None
 
+    def fast(self, start: float, end: float, limit: float) -> int:
+        """Pieces between two times that came within `limit` seconds of the one before."""
+        return sum(start < b <= end and b - a <= limit for a, b in pairwise(self.times))
+
     def longest_gap(self, start: float, end: float) -> float:
         marks = [start, *[t for t in self.times if start < t < end], end]
         return max(b - a for a, b in pairwise(marks))
@@ -57,41 +65,63 @@ class Stream:
 
 @dataclass
 class Probe:
+    """`notes`: what a reader has to know beside the verdict."""
+
     base: str
     key: str | None = None
     ours: int = 0
     stopped: str | None = None
+    notes: list[str] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
+    observed: dict[str, Any] = field(default_factory=dict)
+    started: float = 0.0
 
     async def run(self) -> dict[str, Any]:
         """Report of the experiment; ServerError when the server cannot be used at all."""
         root = self.base.rstrip("/").removesuffix("/v1")
+        self.started = time.monotonic()
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=LIMIT)) as session:
-            version = await fetch_version(session, root)
+            target = await look(session, root)
             model = await self._model(session, root)
-            observed: dict[str, Any] = {}
+            self._say(target)
             try:
-                async with asyncio.timeout(LIMIT):
-                    await self._guarded(session, root, model, observed)
+                async with asyncio.timeout(LIMIT - (time.monotonic() - self.started)):
+                    await self._guarded(session, target, model)
             except Busy as error:
                 self.stopped = str(error)
             except TimeoutError:
                 self.stopped = f"stopped after {LIMIT:.0f} s"
-        report: dict[str, Any] = {
-            "engine": f"vllm {version}" if version else "server",
-            "given": {"config": {}, "observed": {}},
-        }
+        if self.stopped:
+            self.notes.append(self.stopped)
+        return self._report(target)
+
+    def _say(self, target: Target) -> None:
+        if target.gateway is not None:
+            told = target.gateway
+            policy = (
+                f", policy {told['policy']}, in front of {told['upstream']}" if told else "; its status page is not reachable"
+            )
+            self.notes.append(f"{target.root} is a headway gateway{policy}: this is what its clients get, not the bare engine")
+        if target.engine is None:
+            self.notes.append("no metrics there: traffic of others cannot be seen, so nothing stops this experiment for it")
+
+    def _report(self, target: Target) -> dict[str, Any]:
+        config = dict(target.options)
+        if target.gateway is not None:
+            config["gateway"] = f"headway {target.gateway.get('policy', '')}".strip()
+        name = target.title
         if self.pages:
             with contextlib.suppress(Exception):
                 told = read_metrics(*self.pages[:1], *self.pages[-1:])
-                report["given"]["config"] = told["given"]["config"]
-                report["engine"] += " hybrid" if "hybrid" in told["engine"] else ""
-                for name in ("preemptions",):
-                    if name in told["given"]["observed"]:
-                        observed[name] = told["given"]["observed"][name]
-        report["given"]["observed"] = observed
-        return report
+                config = told["given"]["config"] | config
+                name += " hybrid" if "hybrid" in told["engine"] else ""
+            before, after = parse(self.pages[0]), parse(self.pages[-1])
+            grown = moved(before, after)
+            for what in ("preemptions", "hits"):
+                if (value := ask(grown, what)) is not None:
+                    self.observed[what if what == "preemptions" else "prefix_tokens_found"] = value
+        return {"engine": name, "given": {"config": config, "observed": self.observed}}
 
     async def _model(self, session: aiohttp.ClientSession, root: str) -> str:
         status, text = await get(session, f"{root}/v1/models")
@@ -102,11 +132,11 @@ class Probe:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ServerError(f"{root}/v1/models: no model in the answer") from error
 
-    async def _guarded(self, session: aiohttp.ClientSession, root: str, model: str, observed: dict[str, Any]) -> None:
+    async def _guarded(self, session: aiohttp.ClientSession, target: Target, model: str) -> None:
         """The experiment and the watch over foreign traffic side by side; whichever ends first ends both."""
-        await self._check(session, root)
-        work = asyncio.create_task(self._experiment(session, root, model, observed))
-        watch = asyncio.create_task(self._watch(session, root))
+        await self._check(session, target)
+        work = asyncio.create_task(self._experiment(session, target, model))
+        watch = asyncio.create_task(self._watch(session, target))
         try:
             done, _ = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -115,69 +145,96 @@ class Probe:
             for task in (work, watch):
                 task.cancel()
             await asyncio.gather(work, watch, return_exceptions=True)
-        await self._scrape(session, root)
+        await self._scrape(session, target)
 
-    async def _scrape(self, session: aiohttp.ClientSession, root: str) -> float | None:
-        status, page = await get(session, f"{root}/metrics")
-        if status != 200 or "vllm:" not in page:
-            return None
-        self.pages.append(page)
-        series = parse(page)
-        return (total(series, "vllm:num_requests_running") or 0) + (total(series, "vllm:num_requests_waiting") or 0)
+    async def _scrape(self, session: aiohttp.ClientSession, target: Target) -> str | None:
+        page = await target.page(session)
+        if page is not None:
+            self.pages.append(page)
+        return page
 
-    async def _check(self, session: aiohttp.ClientSession, root: str) -> None:
-        busy = await self._scrape(session, root)
-        if busy is not None and busy > self.ours:
+    async def _check(self, session: aiohttp.ClientSession, target: Target) -> None:
+        busy = await target.busy(session, await self._scrape(session, target))
+        if busy is not None and busy > self._expected(target):
             raise Busy(f"{busy:.0f} requests run or wait there and {self.ours} of them are ours: stopped for real traffic")
 
-    async def _watch(self, session: aiohttp.ClientSession, root: str) -> None:
+    def _expected(self, target: Target) -> int:
+        # A gateway sends a long prompt in pieces beside the request itself.
+        return self.ours + (1 if target.gateway is not None and self.ours else 0)
+
+    async def _watch(self, session: aiohttp.ClientSession, target: Target) -> None:
         seen = 0
         while True:
             await asyncio.sleep(0.5)
             try:
-                await self._check(session, root)
+                await self._check(session, target)
                 seen = 0
             except Busy:
-                # One of ours that has just ended is still counted until the next step: believe the second
-                # look.
+                # One of ours that has just ended is still counted until the next step: believe the second look.
                 seen += 1
                 if seen >= 2:
                     raise
 
-    async def _experiment(self, session: aiohttp.ClientSession, root: str, model: str, observed: dict[str, Any]) -> None:
+    async def _experiment(self, session: aiohttp.ClientSession, target: Target, model: str) -> None:
+        def ask_for(words: int, tokens: int) -> AsyncGenerator[tuple[float, int], None]:
+            return self._stream(session, target.root, model, words, tokens)
 
-        def ask(words: int, tokens: int) -> AsyncGenerator[tuple[float, int], None]:
-            return self._stream(session, root, model, words, tokens)
-
-        victim = await _all(ask(8, 96))
+        victim = await _all(ask_for(8, 96))
         if len(victim.times) < 8:
-            raise ServerError(f"{root}: a stream of 96 tokens came in {len(victim.times)} pieces, too few to measure")
+            raise ServerError(f"{target.root}: a stream of 96 tokens came in {len(victim.times)} pieces, too few to measure")
         # The first pieces hold compilation and warm-up.
-        observed["solo_tps"] = round((len(victim.times) - 5) / (victim.times[-1] - victim.times[4]), 3)
-        small = await _all(ask(SMALL, 1))
-        words = int(min(LONGEST, max(2 * SMALL, WORK * SMALL / max(small.ttft or 1.0, 1e-3))))
-        alone = await _all(ask(words, 1))
-        observed |= {"ttft_alone_s": alone.ttft, "intruder_tokens": alone.tokens or words}
-        live = Stream(0)
-        running = asyncio.create_task(_all(ask(8, VICTIM_TOKENS), live))
+        self.observed["solo_tps"] = round((len(victim.times) - 5) / (victim.times[-1] - victim.times[4]), 3)
+        small = await _all(ask_for(SMALL, 1))
+        words = self._words(small.ttft or 1.0)
+        runs: list[float] = []
+        for _ in range(RUNS):
+            alone = await _all(ask_for(words, 1))
+            if alone.ttft is not None:
+                runs.append(alone.ttft)
+                self.observed |= {"ttft_alone_s": round(median(runs), 4), "intruder_tokens": alone.tokens or words}
+        self.notes.append(f"the long prompt alone took {', '.join(f'{t:.2f}' for t in runs)} s")
+        await self._overlap(session, target, ask_for, words)
+
+    def _words(self, small_s: float) -> int:
+        """Length of the long prompt: its runs alone and the overlap have to fit into what is left of LIMIT."""
+        left = LIMIT - (time.monotonic() - self.started) - 5.0
+        work = min(WORK, left / (RUNS + OVERLAP))
+        return int(min(LONGEST, max(2 * SMALL, work * SMALL / max(small_s, 1e-3))))
+
+    async def _overlap(self, session: aiohttp.ClientSession, target: Target, ask_for: Any, words: int) -> None:
+        live, intruder = Stream(0), Stream(0)
+        running = asyncio.create_task(_all(ask_for(8, VICTIM_TOKENS), live))
+        before = after = None
+        window = [0.0, 0.0]
         try:
             while len(live.times) < 16 and not running.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
-            intruder = await _all(ask(words, 1))
+            before, window[0] = await target.page(session), time.monotonic()
+            await _all(ask_for(words, 1), intruder)
+            after, window[1] = await target.page(session), time.monotonic()
         finally:
+            end = time.monotonic()
+            ended = running.done() and not running.cancelled()
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        if intruder.ttft is None or not live.times:
+            if intruder.sent and live.times:
+                end = intruder.times[0] if intruder.times else end
+                if ended:
+                    end = min(end, live.times[-1])
+                self.observed |= {
+                    "overlap_tps": live.rate(intruder.sent, end),
+                    "longest_gap_s": live.longest_gap(intruder.sent, end),
+                }
+                if intruder.ttft is not None:
+                    self.observed["ttft_s"] = intruder.ttft
+        if not before or not after or ended or target.gateway is not None:
             return
-        start, end = (
-            intruder.sent,
-            min(intruder.times[0], live.times[-1]) if running.done() and not running.cancelled() else intruder.times[0],
-        )
-        observed |= {
-            "ttft_s": intruder.ttft,
-            "overlap_tps": live.rate(start, end),
-            "longest_gap_s": live.longest_gap(start, end),
-        }
+        steps = ask(moved(parse(before), parse(after)), "steps")
+        if steps and intruder.tokens:
+            # The stream puts out a token in every step, so the engine counted each of them; those that came as fast as alone
+            # carried no chunk.
+            mixed = max(1.0, steps - live.fast(window[0], window[1], 2.0 / self.observed["solo_tps"]))
+            self.observed["chunk_by_steps"] = round(intruder.tokens / mixed)
 
     async def _stream(
         self, session: aiohttp.ClientSession, root: str, model: str, words: int, tokens: int

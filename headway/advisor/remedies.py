@@ -52,7 +52,7 @@ def _hold(m: StepModel | None, f: Facts, d: Derived) -> Price:
 
 
 def _interval(m: StepModel | None, f: Facts, d: Derived) -> Price:
-    now = f.chunk or d.chunk_seen
+    now = f.chunk or d.chunk_counted or d.chunk_seen
     if m is None or now is None:
         return _none(m, f, d)
     chunk = int(min(now, smaller_chunk(f, d)) if f.engine.family == "vllm" else now)
@@ -65,7 +65,7 @@ def smaller_chunk(f: Facts, d: Derived) -> int:
     block = f.options.get("block_size")
     if isinstance(block, int | float) and f.engine.hybrid and block > 256:
         return 2048 if block < 2048 - 64 else int(block) + 512
-    now = f.chunk or d.chunk_seen or 4096
+    now = f.chunk or d.chunk_counted or d.chunk_seen or 4096
     return max(256, int(now // 4)) if now <= 1.25 * 2048 else 2048
 
 
@@ -88,6 +88,7 @@ class Action:
     family: str | None = None
     versions: Range = ANY
     hybrid: bool | None = None
+    gateway: bool | None = None
 
 
 STALLS = ("chunk-arithmetic", "prefill-first", "running-order", "no-op-option", "mixed-step-cost")
@@ -97,6 +98,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(("mixed-step-cost",), "put headway in front with policy `hold`: no mixed step is run while a protected answer streams, for at most 30 s", _hold),
     Action(("mixed-step-cost",), "pace with the largest piece that the longest gap allows ({piece} tokens) and decode-only time between: the fixed cost is then paid seldom", _pace),
     Action(("mixed-step-cost",), "do not shrink the chunk; let CUDA graphs cover the mixed step (--max-cudagraph-capture-size up to the chunk) and measure again", family="vllm"),
+    Action(PACED, "headway is in front already: choose another point with its --share and --gap; T = W/(1 - share) is what one engine can give", _pace, gateway=True),
     Action(PACED, "put headway in front with policy `pace`: long prompts go in pieces of about {piece} tokens through the prefix cache, and live answers keep {share:.0%}", _pace),
     Action(PACED, "set --prefill-schedule-interval {interval} with --max-num-batched-tokens {chunk}: {interval_less} decode-only steps between chunks", _interval, "vllm", Range("0.33")),
     Action(PACED, "upgrade to vLLM 0.33 and set --prefill-schedule-interval {interval} with --max-num-batched-tokens {chunk}; in {version} the interval is unknown or does nothing on one engine", _interval, "vllm", Range(None, "0.33")),
@@ -149,6 +151,9 @@ def choose(verdict: str, f: Facts, d: Derived) -> list[dict[str, Any]]:
         if not fits or action.versions.holds(f.engine.version) is False:
             continue
         if action.hybrid is not None and action.hybrid != f.engine.hybrid:
+            continue
+        behind = str(f.options.get("gateway", "")).startswith("headway")
+        if behind is not (action.gateway or False) and (action.gateway or "headway in front" in action.what):
             continue
         what = action.what.format(**words)
         if action.versions.holds(f.engine.version) is None:

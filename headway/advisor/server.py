@@ -13,13 +13,19 @@ from headway.errors import ServerError
 PAGE_TIMEOUT = 10.0
 
 
-async def get(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
-    """Status and text of a page; ServerError when the server cannot be reached."""
+async def get_with_headers(session: aiohttp.ClientSession, url: str) -> tuple[int, list[str], str]:
+    """Status, names of the headers and text of a page; ServerError when the server cannot be reached."""
     try:
         async with session.get(url, timeout=aiohttp.ClientTimeout(total=PAGE_TIMEOUT)) as answer:
-            return answer.status, await answer.text()
+            return answer.status, list(answer.headers), await answer.text(errors="replace")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise ServerError(f"{url}: {error or type(error).__name__}") from error
+
+
+async def get(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
+    """Status and text of a page; ServerError when the server cannot be reached."""
+    status, _, text = await get_with_headers(session, url)
+    return status, text
 
 
 async def fetch_server_info(base: str) -> dict[str, Any]:

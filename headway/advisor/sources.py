@@ -187,7 +187,7 @@ def _helm(value: Any, where: str, path: str = "") -> Iterator[Deployment]:
         yield from _helm(part, where, f"{path}.{key}" if path else str(key))
 
 
-def _server_info(page: Mapping[str, Any], where: str) -> Deployment:
+def server_info(page: Mapping[str, Any], where: str) -> Deployment:
     """A /server_info page: nested configuration objects, or one long text of them."""
     options: dict[str, Any] = {}
 
@@ -243,7 +243,7 @@ def read_deployments(text: str, where: str, file: str | None = None) -> list[Dep
     found: list[Deployment] = []
     if stripped.startswith("{"):
         try:
-            found = [_server_info(json.loads(stripped), where)]
+            found = [server_info(json.loads(stripped), where)]
         except ValueError as error:
             raise UsageError(f"{where}: not valid JSON: {error}") from error
     elif re.search(r"^\[Service\]", text, re.MULTILINE):

@@ -20,6 +20,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("cache_queries", "tokens", r"cache_quer(y|ies)|(prefix|cache)\w*_(lookups?|queries)", r"rate|hit"),
     ("cache_hits", "tokens", r"cache_hits(_total|_tokens)?$", r"rate|pct|ratio|percent"),
     ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?(_pct|_percent)?$|cache_hit", r"tokens|with_hit|requests|_count"),
+    ("found_tokens", "tokens", r"^prefix_tokens_found$", ""),
     ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cache_read\w*|^hits$|^cached$", ""),
     ("preemptions", "count", r"preempt|evicti?on|retract|swapped(_out|_reqs|_requests)?$|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
@@ -60,6 +61,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
     # seconds
     ("normal_gap", "s", r"decode_(only|alone)\w*_(step|gap|itl)|(step|gap|itl)\w*_decode_(only|alone)|(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step_)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
+    ("chunk_counted", "tokens", r"chunk_by_steps|prefill_tokens_(per|a)_step", ""),
     ("step_time", "s", r"(seconds|s|ms|time)_(per|a)_(chunk|step|batch|iteration)|(step|chunk|iteration|batch)_(time|s|ms|seconds|duration)\w*", ""),
     ("mixed_extra", "s", r"(extra|overhead|penalty|fixed)\w*_(mixed|chunk|prefill)|mixed_step_(extra|overhead|penalty|cost)", r"tokens|tps"),
     ("seconds_per_token", "s", r"(seconds|s|ms)_(per|a)_tok(en)?|tpot", r""),

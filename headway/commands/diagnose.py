@@ -50,13 +50,13 @@ def merge(reports: list[dict[str, Any]]) -> dict[str, Any]:
     return whole
 
 
-def _print(found: Diagnosis, note: str | None) -> None:
-    typer.echo(f"verdict: {found.verdict}" + (f" (likely {found.likely})" if found.likely else ""))
-    if note:
-        typer.echo(f"note: {note}")
+def _print(found: Diagnosis, notes: list[str]) -> None:
+    typer.echo(f"verdict: {found.verdict}" + (f" (likely {found.likely})" if found.likely else "") + f"; engine: {found.engine}")
     for title, lines in (
+        ("note", notes),
         ("evidence", found.evidence),
         ("numbers", [f"{name} {value:g}" for name, value in found.numbers.items()]),
+        ("option", [f"{name} = {value}" for name, value in found.options.items()]),
         ("contradiction", found.contradictions),
         ("not understood", found.unread),
         ("measure", found.measure),
@@ -87,7 +87,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Name the cause of a stall with its evidence, and what to do about it in this version."""
         reports = []
-        note = None
+        notes: list[str] = []
         if facts:
             reports.append(_object(facts, "--facts"))
         if bench:
@@ -103,10 +103,10 @@ def register(app: typer.Typer) -> None:
                 raise UsageError(f"{url}: not a URL; saved material goes to --facts, --log, --metrics or --bench")
             probe = Probe(url, os.environ.get("HEADWAY_API_KEY"))
             reports.append(asyncio.run(probe.run()))
-            note = probe.stopped
+            notes = probe.notes
         if not reports:
             raise UsageError("diagnose: give a URL, or one of --facts, --log, --metrics, --bench")
         found = diagnose_report(reports[0] if len(reports) == 1 else merge(reports))
         if json_file:
-            json_file.write_text(json.dumps(found.as_json() | ({"note": note} if note else {}), indent=1) + "\n")
-        _print(found, note)
+            json_file.write_text(json.dumps(found.as_json() | {"notes": notes}, indent=1) + "\n")
+        _print(found, notes)

@@ -201,9 +201,11 @@ def test_probe_measures_a_stall(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         assert engine.idle()
     page = json.loads((tmp_path / "out").read_text())
     assert code == 0 and page["verdict"] == "chunk-arithmetic", text
-    assert page["numbers"]["solo"] > 80 and page["numbers"]["share"] < 0.2
-    assert 0.1 < page["numbers"]["gap"] < 0.5
-    assert page["engine"] == "vllm 0.25.1" and "note" not in page
+    # Ratios only: this box may be slow.
+    assert page["numbers"]["share"] < 0.3 and page["numbers"]["gap"] > 0.1
+    assert page["numbers"]["preemptions"] == 0 and page["numbers"]["ttft_over_alone"] > 0.5
+    assert page["engine"] == "vllm 0.25.1" and len(page["notes"]) == 1 and page["notes"][0].count(",") == 2
+    assert sum(len(body["prompt"].split()) > 1200 for body in engine.bodies) == 4  # three alone, one beside the stream
 
 
 def test_probe_sends_nothing_while_others_use_the_server() -> None:
