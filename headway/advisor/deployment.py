@@ -1,6 +1,7 @@
 """One engine as it will be started: the input of every lint rule.
 
-Options carry the engine's own names with underscores; what was not given is not there. Derived numbers
+Options carry the engine's own names with underscores; what was not given is not there. `missing`: files that it names and that
+could not be read. Derived numbers
 (block, decode tokens a step) are None when they are not known.
 """
 
@@ -31,6 +32,7 @@ class Deployment:
     model: str | None = None
     config: dict[str, Any] | None = None
     file: str | None = None
+    missing: list[str] = field(default_factory=list)
 
     def number(self, name: str) -> float | None:
         """An option's value as a number; None when absent or not a number."""

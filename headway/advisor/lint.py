@@ -89,6 +89,7 @@ def as_json(deployments: list[Deployment], findings: list[Finding]) -> dict[str,
                 "model": one.model,
                 "block_size": one.block,
                 "options": one.options,
+                "missing": one.missing,
             }
             for one in deployments
         ],

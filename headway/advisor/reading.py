@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from headway.advisor.amounts import read_amount
+from headway.advisor.commandline import parse_words
 from headway.advisor.engine import Engine, parse_engine
 from headway.advisor.facts import Facts, numeric
-from headway.advisor.sources import parse_words
 from headway.advisor.vocabulary import CHUNK_OPTIONS, COMPILED_QUANTITIES, OPTION_NAMES
 from headway.errors import UsageError
 

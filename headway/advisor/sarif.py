@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from headway import __version__
 from headway.advisor.lint import Finding
@@ -36,6 +37,11 @@ def as_sarif(findings: list[Finding]) -> dict[str, Any]:
     }
 
 
+def _uri(path: str) -> str:
+    """A path as a URI reference: relative paths stay relative to the repository's root."""
+    return f"file://{quote(path)}" if path.startswith("/") else quote(path)
+
+
 def _result(finding: Finding, index: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": finding.rule,
@@ -44,7 +50,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "message": {"text": f"{finding.where}: {finding.what}. {finding.fix}."},
     }
     if finding.file:
-        place: dict[str, Any] = {"artifactLocation": {"uri": finding.file}}
+        place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.file)}}
         if finding.line:
             place["region"] = {"startLine": finding.line}
         result["locations"] = [{"physicalLocation": place}]

@@ -69,7 +69,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("longest_gap", "s", r"(worst|max|longest|largest|peak).*(gap|itl|stall|pause|freeze|silence)|(gap|itl|stall|pause|freeze|silence).*(max|worst|longest|peak)", ""),
     ("itl", "s", r"^itl|inter_token", ""),
     ("freeze", "s", r"freeze|frozen|froze|stall|pause|hang|hung|blocked|silen(t|ce)|stuck|outage|gap", r"telemetry|log_|count|s$(?<!_s)(?<!_ms)"),
-    ("ttft_alone", "s", r"(intruder|ttft|newcomer|first_token|prefill|long_prompt).*(alone|solo|base\w*|idle|t0|cold_only)|(alone|solo|base\w*|idle).*(ttft|prefill_s)|^t0", r"tokens"),
+    ("ttft_alone", "s", r"(intruder|ttft|newcomer|first_token|prefill|long_prompt).*(alone|solo|base\w*|idle|t0|cold_only)|(alone|solo|base\w*|idle).*(ttft|prefill_m?s)|^t0", r"tokens"),
     ("newcomer_wait", "s", r"(newcomer|new_request|short|small|follow\w*|second|waiter)\w*_(wait|ttft|latency|first_token)|wait(ed|ing)?_?(time|s|ms|max)|queue(d)?_(time|s|ms)", ""),
     ("ttft", "s", r"ttft|first_token|prefill_(s|ms|time|wall)|intruder_wall", r"tokens$"),
     ("victim_wall", "s", r"victim_(wall|total|time|e2e)", ""),

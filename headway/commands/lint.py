@@ -15,7 +15,7 @@ from headway.advisor.deployment import Deployment
 from headway.advisor.lint import Finding, as_json, check_all, failed
 from headway.advisor.sarif import as_sarif
 from headway.advisor.server import fetch_server_info
-from headway.advisor.sources import read_deployments
+from headway.advisor.sources import Load, read_deployments
 from headway.advisor.versions import parse_version, show
 from headway.errors import UsageError
 
@@ -29,12 +29,26 @@ def _read(source: list[str]) -> list[Deployment]:
         return read_deployments(sys.stdin.read(), "standard input")
     if len(source) == 1 and " " not in first:
         try:
-            return read_deployments(Path(first).read_text(), first, file=first)
+            return read_deployments(Path(first).read_text(), first, file=first, load=_beside(Path(first).parent))
         except OSError as error:
             raise UsageError(f"lint: {first}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"lint: {first}: not a text file") from error
-    return read_deployments(first if len(source) == 1 else shlex.join(source), "command line")
+    return read_deployments(first if len(source) == 1 else shlex.join(source), "command line", load=_beside(Path()))
+
+
+def _beside(folder: Path) -> Load:
+    """Files that a deployment names: by their own path, else of that name beside the deployment."""
+
+    def load(name: str) -> str | None:
+        for path in (folder / name, folder / Path(name).name):
+            try:
+                return path.read_text()
+            except (OSError, UnicodeDecodeError):
+                continue
+        return None
+
+    return load
 
 
 def _object(path: Path, name: str) -> dict[str, Any]:
@@ -51,6 +65,8 @@ def _print(deployments: list[Deployment], findings: list[Finding]) -> None:
     for one in deployments:
         block = f", block {one.block} tokens" if one.block else ""
         typer.echo(f"{one.where}: {one.engine} {show(one.version)}{block}")
+        for name in one.missing:
+            typer.echo(f"  note    {name} could not be read: its options are not checked")
         for f in (f for f in findings if f.where == one.where):
             place = f" (line {f.line})" if f.line else ""
             typer.echo(

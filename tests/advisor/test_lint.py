@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from headway.advisor.blocks import KNOWN, hybrid_block_size
+from headway.advisor.commandline import value_of
 from headway.advisor.lint import check, check_all, failed
 from headway.advisor.rules import RULES
 from headway.advisor.sarif import as_sarif
-from headway.advisor.sources import read_deployments, value_of
+from headway.advisor.sources import read_deployments
 from headway.advisor.versions import Range, parse_version
 from headway.errors import UsageError
 

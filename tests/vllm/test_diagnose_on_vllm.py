@@ -1,4 +1,4 @@
-"""`headway diagnose` on a real vLLM, direct and through the gateway: under 90 s, the verdict with its numbers, nothing left running."""
+"""`headway diagnose` on a real vLLM, direct and through the gateway: under 90 s, its numbers, nothing left running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def diagnosed(probe: Probe) -> tuple[Diagnosis, dict[str, Any], float]:
 
 @pytest.mark.timeout(150)
 def test_a_bare_engine_is_chunk_arithmetic(real_engine: RealEngine) -> None:
-    found, report, seconds = diagnosed(Probe(real_engine.url))
+    found, _report, seconds = diagnosed(Probe(real_engine.url))
     print(seconds, found.verdict, found.numbers, found.options, found.do)
     assert seconds < 90
     assert found.verdict in ("chunk-arithmetic", "mixed-step-cost"), found
