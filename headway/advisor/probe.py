@@ -13,9 +13,9 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from math import sqrt
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,7 @@ import aiohttp
 
 from headway.advisor.scrapes import ask, moved, parse, read_metrics
 from headway.advisor.server import get
+from headway.advisor.stream import Pieces, Stream, collect
 from headway.advisor.target import Target, look
 from headway.errors import ServerError
 
@@ -30,37 +31,14 @@ from headway.errors import ServerError
 LIMIT, WORK, RUNS = 85.0, 6.0, 3
 #: What the overlap may take, in prefills alone: a decoding stream and a gateway's share lengthen it.
 OVERLAP = 3.0
-VICTIM_TOKENS, SMALL, LONGEST = 400, 600, 60_000
+VICTIM_TOKENS, SMALL, LONGEST = 2000, 600, 60_000
+
+
+AskFor = Callable[[int, int], Pieces]
 
 
 class Busy(Exception):
     """Others use the server now."""
-
-
-@dataclass
-class Stream:
-    """Times (seconds, monotonic) at which one answer's pieces came, and the tokens that it had in the end."""
-
-    sent: float
-    times: list[float] = field(default_factory=list)
-    tokens: int = 0
-
-    @property
-    def ttft(self) -> float | None:
-        return self.times[0] - self.sent if self.times else None
-
-    def rate(self, start: float, end: float) -> float | None:
-        """Pieces a second between two times."""
-        seen = [t for t in self.times if start <= t <= end]
-        return len(seen) / (end - start) if end > start else None
-
-    def fast(self, start: float, end: float, limit: float) -> int:
-        """Pieces between two times that came within `limit` seconds of the one before."""
-        return sum(start < b <= end and b - a <= limit for a, b in pairwise(self.times))
-
-    def longest_gap(self, start: float, end: float) -> float:
-        marks = [start, *[t for t in self.times if start < t < end], end]
-        return max(b - a for a, b in pairwise(marks))
 
 
 @dataclass
@@ -176,41 +154,58 @@ class Probe:
                     raise
 
     async def _experiment(self, session: aiohttp.ClientSession, target: Target, model: str) -> None:
-        def ask_for(words: int, tokens: int) -> AsyncGenerator[tuple[float, int], None]:
+        def ask_for(words: int, tokens: int) -> Pieces:
             return self._stream(session, target.root, model, words, tokens)
 
-        victim = await _all(ask_for(8, 96))
+        victim = await collect(ask_for(8, 96))
         if len(victim.times) < 8:
             raise ServerError(f"{target.root}: a stream of 96 tokens came in {len(victim.times)} pieces, too few to measure")
         # The first pieces hold compilation and warm-up.
         self.observed["solo_tps"] = round((len(victim.times) - 5) / (victim.times[-1] - victim.times[4]), 3)
-        small = await _all(ask_for(SMALL, 1))
-        words = self._words(small.ttft or 1.0)
-        runs: list[float] = []
-        for _ in range(RUNS):
-            alone = await _all(ask_for(words, 1))
-            if alone.ttft is not None:
-                runs.append(alone.ttft)
-                self.observed |= {"ttft_alone_s": round(median(runs), 4), "intruder_tokens": alone.tokens or words}
-        self.notes.append(f"the long prompt alone took {', '.join(f'{t:.2f}' for t in runs)} s")
+        small = await collect(ask_for(SMALL, 1))
+        words = await self._alone(ask_for, self._words(SMALL, small.ttft or 1.0))
         await self._overlap(session, target, ask_for, words)
 
-    def _words(self, small_s: float) -> int:
-        """Length of the long prompt: its runs alone and the overlap have to fit into what is left of LIMIT."""
-        left = LIMIT - (time.monotonic() - self.started) - 5.0
-        work = min(WORK, left / (RUNS + OVERLAP))
-        return int(min(LONGEST, max(2 * SMALL, work * SMALL / max(small_s, 1e-3))))
+    async def _alone(self, ask_for: AskFor, words: int) -> int:
+        """The long prompt alone, RUNS times; the length that was measured. One that takes far longer than planned is cut once."""
+        runs: list[float] = []
+        cut = False
+        while len(runs) < RUNS:
+            alone = await collect(ask_for(words, 1))
+            if alone.ttft is None:
+                break
+            if alone.ttft > 1.5 * self._work() and not cut and words > 2 * SMALL:
+                words, cut = self._words(words, alone.ttft), True
+                continue
+            runs.append(alone.ttft)
+            self.observed |= {"ttft_alone_s": round(median(runs), 4), "intruder_tokens": alone.tokens or words}
+            if self._left() < (1 + OVERLAP) * alone.ttft:
+                break
+        self.notes.append(f"the long prompt alone took {', '.join(f'{t:.2f}' for t in runs)} s")
+        return words
 
-    async def _overlap(self, session: aiohttp.ClientSession, target: Target, ask_for: Any, words: int) -> None:
+    def _left(self) -> float:
+        """Seconds until LIMIT, less what ending takes."""
+        return LIMIT - (time.monotonic() - self.started) - 5.0
+
+    def _work(self) -> float:
+        """Seconds that the long prompt may take alone: its runs and the overlap have to fit into what is left."""
+        return max(0.5, min(WORK, self._left() / (RUNS + OVERLAP)))
+
+    def _words(self, words: int, seconds: float) -> int:
+        """Length of a prompt that takes the allowed time, from one of `words` words that took `seconds`."""
+        return int(min(LONGEST, max(2 * SMALL, self._work() * words / max(seconds, 1e-3))))
+
+    async def _overlap(self, session: aiohttp.ClientSession, target: Target, ask_for: AskFor, words: int) -> None:
         live, intruder = Stream(0), Stream(0)
-        running = asyncio.create_task(_all(ask_for(8, VICTIM_TOKENS), live))
+        running = asyncio.create_task(collect(ask_for(8, VICTIM_TOKENS), live))
         before = after = None
         window = [0.0, 0.0]
         try:
             while len(live.times) < 16 and not running.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             before, window[0] = await target.page(session), time.monotonic()
-            await _all(ask_for(words, 1), intruder)
+            await collect(ask_for(words, 1), intruder)
             after, window[1] = await target.page(session), time.monotonic()
         finally:
             end = time.monotonic()
@@ -231,14 +226,14 @@ class Probe:
             return
         steps = ask(moved(parse(before), parse(after)), "steps")
         if steps and intruder.tokens:
-            # The stream puts out a token in every step, so the engine counted each of them; those that came as fast as alone
-            # carried no chunk.
-            mixed = max(1.0, steps - live.fast(window[0], window[1], 2.0 / self.observed["solo_tps"]))
-            self.observed["chunk_by_steps"] = round(intruder.tokens / mixed)
+            # The stream puts out a token in every step, so the engine counted each of them; those that came about as fast as
+            # alone carried no chunk. Between the two kinds lies the geometric mean of the gap alone and the longest one.
+            alone, longest = 1.0 / self.observed["solo_tps"], self.observed["longest_gap_s"]
+            if longest > 4 * alone:
+                mixed = steps - live.fast(window[0], window[1], sqrt(alone * longest))
+                self.observed["chunk_by_steps"] = round(intruder.tokens / max(1.0, mixed))
 
-    async def _stream(
-        self, session: aiohttp.ClientSession, root: str, model: str, words: int, tokens: int
-    ) -> AsyncGenerator[tuple[float, int], None]:
+    async def _stream(self, session: aiohttp.ClientSession, root: str, model: str, words: int, tokens: int) -> Pieces:
         """(time, prompt tokens or 0) for each piece of one answer, after (time of sending, 0)."""
         prompt = " ".join(f"{random.randrange(10**6)}" if i % 7 == 0 else "and" for i in range(max(words, 1)))
         body = {
@@ -264,18 +259,3 @@ class Probe:
             raise ServerError(f"{root}/v1/completions: {error}") from error
         finally:
             self.ours -= 1
-
-
-async def _all(pieces: AsyncGenerator[tuple[float, int], None], into: Stream | None = None) -> Stream:
-    """The whole of one answer, filled into `into` while it comes."""
-    stream = into or Stream(0)
-    first = True
-    async with contextlib.aclosing(pieces) as open_pieces:
-        async for at, tokens in open_pieces:
-            if first:
-                stream.sent, first = at, False
-            elif tokens:
-                stream.tokens = tokens
-            else:
-                stream.times.append(at)
-    return stream

@@ -7,8 +7,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from headway.advisor.commandline import expand
 from headway.advisor.lint import Finding, check_all
-from headway.advisor.sources import expand, read_deployments
+from headway.advisor.sources import read_deployments
 from headway.advisor.versions import parse_version
 from headway.bench.arms.file import Arm
 from headway.errors import UsageError
