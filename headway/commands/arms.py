@@ -92,7 +92,9 @@ def arms_command(
 
 def _say_plan(plan: Plan, runner: Runner) -> None:
     for arm in plan.arms:
-        what = "refused" if arm.name in runner.refused else f"{plan.reps} repetitions of {', '.join(arm.scenarios)}"
+        what = f"{plan.reps} repetitions of {', '.join(arm.scenarios)}"
+        if why := runner.refused.get(arm.name):
+            what = f"not started: {why}"
         kept = sum(name == arm.name for name, _ in runner.finished)
         print(f"{arm.name}: {what}" + (f", {kept} finished" if kept else ""))
         for text in runner.traps.get(arm.name, ()):

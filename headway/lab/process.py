@@ -24,11 +24,12 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run, with SIGTERM ending it the way Ctrl-C does: so that the children are stopped too."""
+    """asyncio.run, with SIGTERM and a closed terminal ending it the way Ctrl-C does: so that the children are stopped too."""
 
     async def guarded() -> T:
         task = asyncio.ensure_future(main)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         return await task
 
     try:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 Words = str | list[str]
 Scalar = str | int | float | bool
 #: Policies under which the intruder waits for the victim's end, and those that send it in pieces.
-KEEPS_BACK, IN_PIECES = ("hold", "serialize"), ("hold", "pace")
+KEEPS_BACK, IN_PIECES, POLICY = ("hold", "serialize"), ("hold", "pace", "auto"), "auto"
 DEFAULT = ("long-prefill-overlap",)
 
 
@@ -212,7 +212,7 @@ def _arm(entry: _Arm, file: _File, where: str, gateway_options: Collection[str] 
             raise UsageError(f"{here}: {key}: {{{error}}} has no value; known are {known}") from None
 
     gateway = None if entry.gateway is None else _gateway(entry.gateway, here, gateway_options, filled)
-    policy = str((entry.gateway or {}).get("policy", "pace")) if entry.gateway is not None else None
+    policy = str((entry.gateway or {}).get("policy", POLICY)) if entry.gateway is not None else None
     told_client = {**file.client, **entry.client}
     if policy in KEEPS_BACK:
         told_client.setdefault("kept_back", True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from headway.bench.arms import runner as runner_module
 from headway.bench.arms.document import compose
 from headway.bench.arms.file import Plan, parse
 from headway.bench.arms.ledger import Ledger
-from headway.bench.arms.progress import Lines
+from headway.bench.arms.progress import Lines, Table
 from headway.bench.arms.runner import Runner
 from headway.errors import ServerError, UsageError
 from tests.bench.arms.test_server import FAKE
@@ -210,3 +212,21 @@ def test_the_figures_of_a_gateway_arm_are_against_the_engines_own_t0(tmp_path: P
     run = next(run for run in document["runs"] if run["scenario"] == "overlap-after")
     assert run["figures"]["stretch"] == 2.0 and run["figures"]["excess"] == pytest.approx(2.0 * 0.9)
     assert document["arms"][0]["t0_s"] == 2.0 and document["arms"][0]["t0_of"] == "a"
+
+
+def test_the_live_table_says_what_each_arm_is_doing(tmp_path: Path) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    text = io.StringIO()
+    plan = parse(FILE.replace("reps = 2", "reps = 1") + REFUSED, "f.toml")
+    with Live(console=Console(file=text, force_terminal=True, width=140), auto_refresh=False) as live, Ledger(tmp_path).held():
+        table = Table(plan, live)
+        runner = Runner(plan, Ledger(tmp_path), table)
+        runner.check()
+        asyncio.run(runner.run())
+    seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue())
+    last = seen[seen.rindex("repetitions") :]
+    assert re.search(r"│ a +│ +1/1 │ done +│ +0\.10 │ +100 ms │ +4\.00 s │", last)
+    assert re.search(r"│ 1024 +│ +0/1 │ refused", last)
+    assert "starting" in seen
