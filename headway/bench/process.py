@@ -10,6 +10,7 @@ import asyncio
 import gc
 import os
 import pickle
+import resource
 import sys
 import traceback
 from collections.abc import AsyncIterator
@@ -122,6 +123,8 @@ def main() -> None:
     replies = os.dup(1)
     os.dup2(2, 1)
     sys.setswitchinterval(SWITCH_S)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection a stream
     gc.collect()
     gc.freeze()  # what was imported is never looked at again
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

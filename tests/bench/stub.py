@@ -34,9 +34,11 @@ class Stub:
     models: tuple[str, ...] = ("m",)
     per_event: int = 1
     cached: int = 0
+    corrupts: str | None = None  # "long": text differs while a long prompt is there; "any": while any other is
     url: str = ""
     written: list[list[float]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    live: list[int] = field(default_factory=list)  # prompt tokens of the requests under way
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -50,6 +52,17 @@ class Stub:
             return web.json_response({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
         times: list[float] = []
         self.written.append(times)
+        self.live.append(prompt_tokens)
+        try:
+            return await self._stream(request, plan, usage, times)
+        finally:
+            self.live.remove(prompt_tokens)
+
+    def _word(self, i: int) -> str:
+        others = sorted(self.live)[1:] if self.corrupts == "any" else [size for size in self.live if size > 400]
+        return f"{'T' if self.corrupts and others else 't'}{i} "
+
+    async def _stream(self, request: web.Request, plan: Plan, usage: dict[str, Any], times: list[float]) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
         due = time.monotonic()
@@ -63,7 +76,7 @@ class Stub:
                 return answer
             done = i == len(plan) - 1
             event: dict[str, Any] = {
-                "choices": [{"index": 0, "delta": {"content": f"t{i} "}, "finish_reason": "length" if done else None}]
+                "choices": [{"index": 0, "delta": {"content": self._word(i)}, "finish_reason": "length" if done else None}]
             }
             if self.continuous:
                 event["usage"] = {**usage, "completion_tokens": (i + 1) * self.per_event}
