@@ -158,14 +158,11 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def _judge(document: dict[str, Any]) -> None:
-    """Raises what the exit code is for: 3 where an arm's server failed, 1 where an arm has no valid run."""
+    """Raises what the exit code is for: 3 where an arm's server failed, 1 where an arm's runs do not mean what they claim."""
     broken = [arm["name"] for arm in document["arms"] if arm["state"] in ("failed", "unfinished")]
     if broken:
         reason = document["failures"][-1]["reason"] if document["failures"] else "see above"
         raise ServerError(f"{len(broken)} of {len(document['arms'])} arms are not complete ({', '.join(broken)}): {reason}")
-    for arm in document["arms"]:
-        beside = [
-            r for r in document["runs"] if r["arm"] == arm["name"] and r["scenario"] in ("overlap-after", "overlap-together")
-        ]
-        if beside and all(run["void"] for run in beside):
-            raise CheckFailed(f"arm {arm['name']!r}: none of its {len(beside)} overlap runs is valid; the reasons stand above")
+    invalid = [f"{arm['name']}: {text}" for arm in document["arms"] if arm["validity"] for text in arm["validity"]["failures"]]
+    if invalid:
+        raise CheckFailed("; ".join(invalid))

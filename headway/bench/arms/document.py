@@ -15,6 +15,7 @@ from headway.bench.arms.file import Arm, Plan
 from headway.bench.compare import ARMS_SCHEMA as SCHEMA
 from headway.bench.compare import FIGURES
 from headway.bench.differences import Values, difference, floor, interval_of
+from headway.bench.validity import validity
 from headway.bench.window import median
 from headway.core import frontier
 
@@ -155,6 +156,7 @@ def compose(
             | t0[arm.name]
             | {"models": sorted({str(m) for m, _ in servers}), "versions": sorted({str(v) for _, v in servers if v})}
             | {"traps": list(traps.get(arm.name, ())), "summary": summary(runs, arm.name)}
+            | {"validity": validity([run for run in runs if run["arm"] == arm.name], arm.settings, plan.reps) if cells else None}
         )
     return {
         "schema": SCHEMA, "headway": __version__, "title": plan.title, "started_unix": started_unix,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.bench.arms.document import ALONE
+from headway.bench.report import TEXT
 from headway.bench.tables import markdown, seconds
 
 Document = Mapping[str, Any]
@@ -16,6 +17,7 @@ COLUMNS = (
     ("stalled", "stalled_s", True), ("victim's TTFT", "victim_ttft_s", True), ("intruder's TTFT", "intruder_ttft_s", True),
     ("T/T0", "stretch", False), ("excess", "excess", False),
 )  # fmt: skip
+LEFT_OUT = ("repetitions: too few", "p99 of gaps")  # of an arm's warnings
 TITLE = "Arms: a live answer beside a long prefill"
 SHOWN = ("share", "longest_gap_s", "stalled_s", "victim_ttft_s", "intruder_ttft_s", "stretch")
 TITLES = {figure: title for title, figure, _ in COLUMNS}
@@ -116,16 +118,36 @@ def remarks(document: Document) -> list[str]:
             out.append(f"{arm['name']}: T0 is that of {arm['t0_of']!r}, the same engine without a gateway")
         out += [f"{arm['name']}: {text}" for text in arm["traps"]]
     out += [f"{f['arm']}, repetition {f['rep'] + 1}, FAILED ({f['stage']}): {f['reason']}" for f in document["failures"]]
-    said: dict[str, list[str]] = {}
-    for run in document["runs"]:
-        for text in [run["void"], *run["notes"]]:
-            if text:
-                said.setdefault(f"{run['scenario']}: {text}", []).append(run["arm"])
-    everyone = {run["arm"] for run in document["runs"]}
-    for text, arms in said.items():
-        who = "every arm" if set(arms) == everyone else ", ".join(f"{name} {arms.count(name)}x" for name in dict.fromkeys(arms))
-        out.append(f"{text} ({who})")
+    out += _grouped([(arm["name"], text) for arm in document["arms"] for text in _validity(arm)])
+    told = [(run["arm"], run["scenario"], text) for run in document["runs"] for text in [run["void"], *run["notes"]] if text]
+    out += _grouped([(arm, f"{scenario}: {text}") for arm, scenario, text in told])
     return [*out, *document["notes"]]
+
+
+def _validity(arm: Mapping[str, Any]) -> list[str]:
+    """What its runs prove about themselves. Few repetitions are said once for all arms, and no p99 of gaps is shown here."""
+    found = arm["validity"]
+    if found is None:
+        return []
+    cache = {True: [], False: [], None: ["prefix cache: not known to be defeated (no cached_tokens, or a gateway's pieces)"]}
+    return [
+        *(f"INVALID: {text}" for text in found["failures"]),
+        *([] if found["text"] is None else [f"text of the victim at temperature 0: {TEXT[found['text']]}"]),
+        *cache[found["cache_defeated"]],
+        *(f"warning: {text}" for text in found["warnings"] if not any(words in text for words in LEFT_OUT)),
+    ]
+
+
+def _grouped(told: Sequence[tuple[str, str]]) -> list[str]:
+    """Each text once, with the arms of which it is true and how often."""
+    arms_of: dict[str, list[str]] = {}
+    for arm, text in told:
+        arms_of.setdefault(text, []).append(arm)
+    out = []
+    for text, arms in arms_of.items():
+        times = {name: arms.count(name) for name in dict.fromkeys(arms)}
+        out.append(f"{text} ({', '.join(name if count == 1 else f'{name} {count}x' for name, count in times.items())})")
+    return out
 
 
 def explanation(document: Document) -> list[str]:

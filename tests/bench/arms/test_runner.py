@@ -18,6 +18,7 @@ from headway.bench.arms.document import compose
 from headway.bench.arms.file import Plan, parse
 from headway.bench.arms.ledger import Ledger
 from headway.bench.arms.progress import Lines, Table
+from headway.bench.arms.report import remarks
 from headway.bench.arms.runner import Runner
 from headway.errors import ServerError, UsageError
 from tests.bench.arms.test_server import FAKE
@@ -36,6 +37,7 @@ name = "a"
 name = "b"
 client = {{ intruder_in = 100 }}
 """
+QUIET = {"lag_p99_s": 0.0, "lag_max_s": 0.0, "saturation": None, "text": "same"}
 Hook = Callable[[str, int], None]
 
 
@@ -51,7 +53,7 @@ class FakeSuite:
         self.document: dict[str, Any] = {"runs": runs, "error": None, "server": {"model": "m", "version": "1"}}
 
     def _run(self, name: str, figures: dict[str, float]) -> dict[str, Any]:
-        return {"scenario": name, "rep": self.rep, "void": None, "notes": [], "figures": figures, "streams": []}
+        return {"scenario": name, "rep": self.rep, "void": None, "notes": [], "figures": figures, "streams": [], **QUIET}
 
     async def run(self, model: str | None, key: str | None, say: Any, keep: Any) -> None:
         try:
@@ -230,3 +232,18 @@ def test_the_live_table_says_what_each_arm_is_doing(tmp_path: Path) -> None:
     assert re.search(r"│ a +│ +1/1 │ done +│ +0\.10 │ +100 ms │ +4\.00 s │", last)
     assert re.search(r"│ 1024 +│ +0/1 │ refused", last)
     assert "starting" in seen
+
+
+def test_an_arm_whose_runs_mean_nothing_is_said_to_be_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(QUIET, "text", "differs")
+    plain = FakeSuite._run
+    monkeypatch.setattr(
+        FakeSuite,
+        "_run",
+        lambda self, name, figures: {**plain(self, name, figures), "void": "void: no" if "over" in name else None},
+    )
+    _, document = go(FILE, tmp_path)
+    assert document["arms"][0]["validity"]["failures"] == ["overlap: none of 2 runs is valid; the reasons stand with them"]
+    told = remarks(document)
+    assert "INVALID: overlap: none of 2 runs is valid; the reasons stand with them (a, b)" in told
+    assert "overlap-after: void: no (a 2x, b 2x)" in told
