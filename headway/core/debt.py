@@ -6,7 +6,7 @@ Prefill may be granted when the worst-off answer is owed nothing. No duty cycle:
 Invariants
 ----------
 1. An answer's solo rate is learned from outputs with no prefill in flight between them; those outside any overlap count
-   most, since the steps after a piece are not quite those of an engine left alone.
+   most, since the steps after a piece are not quite those of an engine left alone. A change of the engine's speed is followed.
 2. Debt grows only while an overlap is open, and not for an answer that is silent although nothing is being
    prefilled (a tool parser that buffers is not starved). It outlives the overlap until it is paid.
 3. Credit is earned only within an overlap, and is bounded by `credit` seconds of entitlement, so that a quiet stretch
@@ -27,6 +27,12 @@ PRIOR = 24
 """Outputs that the usual rate of answers stands for, beside an answer's own."""
 SETTLED = 48
 """Outputs outside overlaps after which an answer's own rate needs no other."""
+DRIFTED = 1.3
+"""Factor between the latest rate and the believed one, either way, at which the engine's speed is taken to have changed."""
+WATCHED = 24
+"""Outputs between prefills after which the latest rate can tell so."""
+LATEST = 12
+"""Outputs over which the latest rate is averaged."""
 SILENT = 4.0
 """An answer whose last output is older than this many of its own solo gaps, nothing being prefilled, is silent."""
 
@@ -38,9 +44,10 @@ class Rate:
     tokens: float = 0.0
     seconds: float = 0.0
     outputs: int = 0
+    memory: int = MEMORY
 
     def add(self, tokens: int, seconds: float) -> None:
-        decay = 1.0 - 1.0 / MEMORY
+        decay = 1.0 - 1.0 / self.memory
         self.tokens = self.tokens * decay + tokens
         self.seconds = self.seconds * decay + seconds
         self.outputs += 1
@@ -67,6 +74,10 @@ class Victim:
     """Outside any overlap."""
     idle: Rate = field(default_factory=Rate)
     """Within an overlap, between prefills."""
+    latest: Rate = field(default_factory=lambda: Rate(memory=LATEST))
+    """Both, over a short time: tells when the engine's speed has changed."""
+    changing: bool = False
+    """The latest rate was believed not long ago."""
     longest: float = 0.0
     """Longest gap since the last `take_gap`, seconds."""
     recent: list[float] = field(default_factory=list)
@@ -143,11 +154,32 @@ class DebtLedger:
         if not solo or self.told is not None or self._is_pause(victim, gap / tokens):
             return None
         (victim.idle if self._open else victim.clean).add(tokens, gap)
+        victim.latest.add(tokens, gap)
+        if victim.latest.outputs >= WATCHED:
+            self._follow(victim)
         clean, beside = victim.clean.value, len(self.victims)
         if not self._open and clean is not None and victim.clean.outputs >= PRIOR:
             before = self._usual.get(beside, clean)
             self._usual[beside] = before + (clean - before) / MEMORY
         return gap / tokens
+
+    def _follow(self, victim: Victim) -> None:
+        """The engine became slower or faster while prefill is always there, so that nothing outside an overlap shows it: believe
+        the latest rate."""
+        latest, believed = victim.latest.value, self.rate(victim)
+        if latest is None or believed is None:
+            return
+        drifted = not believed / DRIFTED < latest < believed * DRIFTED
+        if not drifted and not victim.changing:
+            return
+        # Seen first when the latest rate was still on its way: looked at once more.
+        victim.changing = drifted
+        change = latest / believed
+        for rate in (victim.clean, victim.idle):
+            rate.tokens *= change
+        self._usual = {beside: usual * change for beside, usual in self._usual.items()}
+        victim.owed *= min(change, 1.0)  # what it was owed at a speed that the engine no longer has
+        victim.latest = Rate(memory=LATEST)
 
     def leave(self, id: str) -> None:
         victim = self.victims.pop(id, None)

@@ -12,6 +12,9 @@ Invariants
 2. Estimates are robust (Huber weights on relative errors, the upper decile for what comes on top of them) over a few recent
    samples of each size and position: one stall moves little, drift is followed.
 3. All five are >= 0.
+4. An engine that became slower or faster as a whole (another power limit, a neighbour on the host) is followed at once: after
+   DRIFT pieces in a row that took much longer or shorter than the model says, what was learned before is scaled by what they
+   took.
 """
 
 from __future__ import annotations
@@ -25,6 +28,14 @@ WINDOW = 48
 """Decode gaps that are remembered."""
 EACH = 5
 """Timed pieces that are remembered of each size and position."""
+
+
+DRIFT = 3
+"""Pieces in a row after which the engine's speed is taken to have changed."""
+DRIFTED = 1.3
+"""Factor on a piece's predicted time, or its inverse, from which it counts as one of them."""
+AFTER = 8
+"""Decode gaps that are kept then: the latest."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,6 +100,10 @@ class StepLearner:
         self._pieces: dict[tuple[int, int], deque[Sample]] = {}
         self._gaps: deque[Sample] = deque(maxlen=WINDOW // 3)
         self._last: deque[float] = deque(maxlen=8)
+        self._off: list[tuple[Sample, float]] = []
+        """Latest pieces, all slower or all faster than the model says, and by how much."""
+        self._steady: StepModel | None = None
+        """The model before the first of them."""
         self._model: StepModel | None = None
 
     def solo(self, seconds: float) -> None:
@@ -99,9 +114,38 @@ class StepLearner:
         """`tokens` uncached tokens behind `at` cached ones were answered `seconds` after they were sent, with no other
         prefill beside them."""
         if tokens > 0 and seconds > 0:
-            place = (tokens.bit_length(), (at // 1024).bit_length())
-            self._pieces.setdefault(place, deque(maxlen=EACH)).append(Sample(tokens, at, seconds))
+            place = self._pieces.setdefault((tokens.bit_length(), (at // 1024).bit_length()), deque(maxlen=EACH))
+            new = Sample(tokens, at, seconds)
+            self._watch(new)
+            place.append(new)
             self._model = None
+
+    def _watch(self, new: Sample) -> None:
+        """Notice that the engine's speed has changed. Only a piece of a size and position that the model speaks for can tell."""
+        known = [sample for place in self._pieces.values() for sample in place]
+        if len(known) <= DRIFT or not min(s.tokens for s in known) <= new.tokens <= max(s.tokens for s in known):
+            return
+        if new.at > 1024 + 2 * max(s.at for s in known):
+            return
+        model = self._steady if self._off else self.model()
+        if model is None:
+            return
+        factor = new.seconds / max(model.piece(new.tokens, new.at), 1e-9)
+        if not self._off:
+            self._steady = model
+        if 1.0 / DRIFTED < factor < DRIFTED or any((factor > 1.0) != (before > 1.0) for _, before in self._off):
+            self._off.clear()
+        if not 1.0 / DRIFTED < factor < DRIFTED:
+            self._off.append((new, factor))
+        if len(self._off) < DRIFT:
+            return
+        recent = [sample for sample, _ in self._off]
+        change = median([factor for _, factor in self._off])
+        self._off.clear()
+        for place in self._pieces.values():
+            _scale(place, change, recent)
+        _scale(self._gaps, change, list(self._gaps)[-DRIFT:])
+        self._solo = deque(list(self._solo)[-AFTER:], maxlen=WINDOW)
 
     def gap(self, tokens: int, seconds: float, at: int = 0) -> None:
         """The longest gap of any live answer during such a piece."""
@@ -133,6 +177,13 @@ class StepLearner:
         over = [gap.seconds - bare.gap(gap.tokens, gap.at) for gap in self._gaps]
         e = max(0.0, quantile(over, 0.9)) if over else 0.0
         return StepModel(a=a, e=e, b=b, h=max(0.0, intercept - e), c=c)
+
+
+def _scale(samples: deque[Sample], factor: float, but: Sequence[Sample]) -> None:
+    """Multiply the times of all but some."""
+    for n, s in enumerate(samples):
+        if not any(s is other for other in but):
+            samples[n] = Sample(s.tokens, s.at, s.seconds * factor)
 
 
 def fit(samples: Sequence[Sample]) -> tuple[float, float, float]:
