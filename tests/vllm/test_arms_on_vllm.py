@@ -57,6 +57,7 @@ def test_the_report_on_a_real_engine(tmp_path: Path) -> None:
     assert states.pop("refused by the engine") == "failed" and set(states.values()) == {"done"}, err
     (failure,) = document["failures"]
     assert failure["stage"] == "start" and failure["arm"] == "refused by the engine"
+    assert "max_num_batched_tokens (4)" in failure["reason"]
     assert all(arm["versions"] for arm in arms.values() if arm["state"] == "done")
     share = {name: arm["summary"].get("overlap-after", {}).get("share", {}).get("median") for name, arm in arms.items()}
     assert share["2048"] is None or share["2048"] < 0.4

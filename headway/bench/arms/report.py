@@ -163,13 +163,17 @@ def explanation(document: Document) -> list[str]:
     return out
 
 
+def _words(words: Sequence[str]) -> str:
+    return shlex.join(words).replace("'{port}'", "{port}").replace("'{url}'", "{url}")
+
+
 def how(arm: Mapping[str, Any]) -> str:
     server = arm["server"]
-    told = f"`{shlex.join(server['command'])}`" if server["command"] else f"running at {server['url']}"
+    told = f"`{_words(server['command'])}`" if server["command"] else f"running at {server['url']}"
     if server["env"]:
         told += " with " + " ".join(f"`{name}={value}`" for name, value in server["env"])
     if arm["gateway"] is not None:
-        told += f", behind `{shlex.join(['headway', 'serve', *arm['gateway']])}`"
+        told += f", behind `{_words(['headway', 'serve', *arm['gateway']])}`"
     return f"{told}, version {', '.join(arm['versions'])}" if arm["versions"] else told
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import socket
@@ -22,11 +23,16 @@ import aiohttp
 from headway.bench.arms.file import Server
 from headway.bench.arms.template import Unknown, fill
 from headway.errors import ServerError
-from headway.lab.process import ROOT, tail
+from headway.lab.process import ROOT
 
 Say = Callable[[str], None]
 READY_PATHS = ("/health", "/v1/models")
 POLL_S, REMIND_S = 0.25, 30.0
+TAIL_BYTES, TAIL_LINES = 65536, 80
+NAMES_AN_ERROR = re.compile(r"\b[A-Za-z.]*(Error|Exception): \S|\b(value |fatal )?error[:,] \S", re.IGNORECASE)
+#: What stands below the reason and says nothing: pydantic's link, and vLLM's pointer from one process to another.
+EMPTY_WORDS = ("For further information visit", "Engine core initialization failed")
+LOG_PREFIX = re.compile(r"^(\([^)]*pid=\d+\) ?)?((ERROR|CRITICAL) [\d-]+ [\d:]+ \[[^\]]*\] ?)?")
 LINGER_S = 3.0  # for the rest of a group whose first process has ended
 
 
@@ -87,9 +93,15 @@ def ending(code: int) -> str:
 
 
 def last_words(log: IO[bytes] | None) -> str:
-    """The last line of the log that says something: a traceback's last line is its reason."""
-    lines = [line.strip() for line in tail(log, 20).splitlines() if line.strip()] if log else []
-    return lines[-1][:400] if lines else ""
+    """The line of the log's end that names the reason: the last one that names an error, else the last one."""
+    if log is None:
+        return ""
+    size = os.fstat(log.fileno()).st_size
+    text = os.pread(log.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
+    lines = [line for raw in text.splitlines() if (line := raw.strip()) and not any(words in line for words in EMPTY_WORDS)]
+    named = [line for line in lines[-TAIL_LINES:] if NAMES_AN_ERROR.search(line)]
+    said = (named or lines or [""])[-1]
+    return LOG_PREFIX.sub("", said)[:400]
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -112,7 +112,7 @@ def _legend(drawing: Drawing) -> None:
     )
     at += 236
     drawing.add(Box(at, 14, 22, 12, SHADE), Text(at + 28, 24, "waiting and prefill, up to the first token", 11))
-    at += 254
+    at += 268
     drawing.add(Line(at, 20, at + 22, 20, ALARM, 2), Text(at + 28, 24, "longest gap", 11))
 
 

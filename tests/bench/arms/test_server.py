@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headway.bench.arms.file import Server
-from headway.bench.arms.server import Life, Lost, serving
+from headway.bench.arms.server import Life, Lost, last_words, serving
 
 FAKE = str(Path(__file__).with_name("fake_server.py"))
 
@@ -149,3 +149,29 @@ def test_a_running_server_is_neither_started_nor_stopped(tmp_path: Path) -> None
             return first.died or "lives"
 
     assert asyncio.run(run()) == "lives"
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("ready\nbye\n", "bye"),
+        ("Traceback\n  File\nKeyError: 'x'\n", "KeyError: 'x'"),
+        (
+            "ValidationError: 1 validation error for C\n  Value error, tokens (4) must be at least seqs (8). [type=value_error]\n"
+            "    For further information visit https://errors.pydantic.dev\n",
+            "Value error, tokens (4) must be at least seqs (8). [type=value_error]",
+        ),
+        (
+            "(EngineCore pid=12) ERROR 12-01 15:00:00 [core.py:866] AssertionError: In Mamba cache align mode, no.\n"
+            "(APIServer pid=9)   File x\n"
+            "(APIServer pid=9) RuntimeError: Engine core initialization failed. See root cause above.\n",
+            "AssertionError: In Mamba cache align mode, no.",
+        ),
+        ("vllm: error: unrecognized arguments: --x\n", "vllm: error: unrecognized arguments: --x"),
+        ("", ""),
+    ],
+)
+def test_the_reason_is_found_in_the_log(log: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(log)
+    with open(tmp_path / "log", "rb") as file:
+        assert last_words(file) == words
