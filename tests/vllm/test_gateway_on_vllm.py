@@ -68,11 +68,11 @@ async def before(url: str, policy: str = "pace", **options: Any) -> AsyncIterato
 def test_a_live_answer_keeps_its_share_and_the_newcomer_gets_in(real_engine: RealEngine) -> None:
     async def main() -> None:
         async with before(real_engine.url, share=0.5) as s:
-            base, _ = await solo(s.http, s.direct, prompts.chat(38, 100, s.scale, s.rng))
-            t0 = (await stream(s.http, s.through, s.long())).ttft
+            base, _ = await solo(s.direct, prompts.chat(38, 100, s.scale, s.rng))
+            t0 = (await stream(s.through, s.long())).ttft
             assert t0 is not None
             victim = prompts.chat(38, 2 * victim_tokens(base, t0, 0.5), s.scale, s.rng)
-            run = await overlap(s.http, s.through, victim, s.long(), base)
+            run = await overlap(s.through, victim, s.long(), base)
             assert run.view is not None, run.void
             share, ttft = run.view.share(base.rate), run.intruder.ttft
             assert ttft is not None
@@ -89,8 +89,8 @@ def test_a_live_answer_keeps_its_share_and_the_newcomer_gets_in(real_engine: Rea
 def test_passthrough_is_the_control(real_engine: RealEngine) -> None:
     async def main() -> None:
         async with before(real_engine.url, "passthrough", probe=False) as s:
-            base, _ = await solo(s.http, s.direct, prompts.chat(38, 100, s.scale, s.rng))
-            run = await overlap(s.http, s.through, prompts.chat(38, 400, s.scale, s.rng), s.long(tokens=14_000), base)
+            base, _ = await solo(s.direct, prompts.chat(38, 100, s.scale, s.rng))
+            run = await overlap(s.through, prompts.chat(38, 400, s.scale, s.rng), s.long(tokens=14_000), base)
             assert run.view is not None, run.void
             assert run.view.share(base.rate) < 0.4
             assert run.intruder.cached_tokens in (0, None)
@@ -102,8 +102,8 @@ def test_a_paced_answer_is_the_answer_that_a_direct_request_gets(real_engine: Re
     async def main() -> None:
         async with before(real_engine.url) as s:
             ask = s.long(out=6)
-            direct = await stream(s.http, s.direct, replace(ask, body={**ask.body, "cache_salt": "one"}))
-            paced = await stream(s.http, s.through, replace(ask, body={**ask.body, "cache_salt": "two"}))
+            direct = await stream(s.direct, replace(ask, body={**ask.body, "cache_salt": "one"}))
+            paced = await stream(s.through, replace(ask, body={**ask.body, "cache_salt": "two"}))
             assert (paced.text, paced.finish_reason) == (direct.text, direct.finish_reason)
             assert paced.usage is not None and direct.usage is not None
             for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
@@ -116,7 +116,7 @@ def test_a_paced_answer_is_the_answer_that_a_direct_request_gets(real_engine: Re
 def test_a_tool_conversation_is_paced_and_hits_its_pieces(real_engine: RealEngine) -> None:
     async def main() -> None:
         async with before(real_engine.url) as s:
-            answer = await stream(s.http, s.through, prompts.agent(LONG, 8, s.scale, s.rng))
+            answer = await stream(s.through, prompts.agent(LONG, 8, s.scale, s.rng))
             assert answer.error is None
             assert answer.cached_tokens is not None and answer.cached_tokens > 0.9 * (answer.prompt_tokens or 0)
             counters = await s.counters()
@@ -130,10 +130,10 @@ def test_the_second_turn_goes_whole_and_finds_what_the_first_one_primed(real_eng
     async def main() -> None:
         async with before(real_engine.url) as s:
             first = s.long(out=8)
-            one = await stream(s.http, s.through, first)
+            one = await stream(s.through, first)
             pieces = (await s.counters())["headway_pieces_total"]
             second = prompts.turn(first, one.text, 100, 8, s.scale, s.rng)
-            two = await stream(s.http, s.through, second)
+            two = await stream(s.through, second)
             assert two.error is None and two.cached_tokens is not None
             assert two.cached_tokens > 0.9 * LONG
             assert (await s.counters())["headway_pieces_total"] - pieces <= 1
@@ -145,7 +145,7 @@ def test_a_client_that_leaves_frees_the_engine(real_engine: RealEngine) -> None:
     async def main() -> None:
         async with before(real_engine.url) as s:
             for wait, body in ((0.2, s.long(out=400)), (1.5, s.long(out=4000)), (0.0, s.long(out=400))):
-                task = asyncio.create_task(stream(s.http, s.through, body))
+                task = asyncio.create_task(stream(s.through, body))
                 await asyncio.sleep(wait)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -187,7 +187,7 @@ def test_without_cached_tokens_pieces_are_confirmed_by_the_hit_counter(tmp_path:
 
     async def main() -> None:
         async with before(engine.url) as s:
-            answer = await stream(s.http, s.through, s.long())
+            answer = await stream(s.through, s.long())
             assert answer.error is None and answer.cached_tokens is None
             counters = await s.counters()
             assert counters['headway_requests_total{outcome="paced"}'] == 1
@@ -195,12 +195,12 @@ def test_without_cached_tokens_pieces_are_confirmed_by_the_hit_counter(tmp_path:
             page = await status(s.http, s.served)
             assert page is not None and page["engine"]["block_confirmed"] is True
             # Killed under a live stream: the client must see a broken answer, not a short one.
-            task = asyncio.create_task(stream(s.http, s.through, prompts.chat(38, 4000, s.scale, s.rng)))
+            task = asyncio.create_task(stream(s.through, prompts.chat(38, 4000, s.scale, s.rng)))
             await asyncio.sleep(1.5)
             engine.kill()
             broken = await asyncio.wait_for(task, 30)
             assert broken.error is not None and broken.finish_reason is None
-            after = await stream(s.http, s.through, prompts.chat(38, 8, s.scale, s.rng))
+            after = await stream(s.through, prompts.chat(38, 8, s.scale, s.rng))
             assert after.status == 502
 
     try:
