@@ -22,7 +22,7 @@ ARMS_SCHEMA = "headway.arms/1"
 COMPARE_SCHEMA = "headway.compare/1"
 FIGURES = (
     "victim_tokens_per_s", "share", "longest_gap_s", "stalled_s", "victim_ttft_s", "intruder_ttft_s", "t0_s",
-    "newcomer_ttft_s", "total_tokens_per_s", "turn2_ttft_s",
+    "newcomer_ttft_s", "total_tokens_per_s", "turn2_ttft_s", "worst_share", "call_ttft_s",
 )  # fmt: skip
 HEADERS = ("scenario, figure", "A", "B", "B - A", "95 % interval", "A/A floor", "called")
 

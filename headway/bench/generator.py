@@ -17,11 +17,19 @@ from headway.bench.context import Context, Run, Say, Settings
 from headway.bench.overlap import require
 from headway.bench.scenarios import SCENARIOS, intruder_alone
 from headway.bench.server import Server, busy, look
-from headway.errors import ServerError
+from headway.errors import ServerError, UsageError
 
 PATIENCE_S = 30.0  # for a server that still works on something after a run
 POLL_S = 0.1
 ALONE = "intruder-alone"
+
+
+def _fits(server: Server, settings: Settings) -> None:
+    for name in ("victim", "intruder"):
+        size, out = getattr(settings, f"{name}_in"), getattr(settings, f"{name}_out")
+        if server.context is not None and size + out > server.context:
+            what = f"{size} tokens of prompt and {out} of answer do not fit the server's context of {server.context}"
+            raise UsageError(f"--{name}-in: {what}")
 
 
 @dataclass
@@ -33,6 +41,7 @@ class Generator:
     async def open(self, url: str, model: str | None, key: str | None, settings: Settings, seed: int | None) -> Server:
         """Find the server, learn how long its tokens are, warm it up. Raises ServerError with what is wrong with it."""
         server, rng = await look(self.http, url, model, key), random.Random(seed)
+        _fits(server, settings)
         target = server.target
         scale = await prompts.calibrate(self.http, target, rng)
         self.context = Context(self.http, target, server, scale, rng, settings, self.say)

@@ -19,6 +19,7 @@ from headway.bench.population import Windows, kept
 from headway.bench.verdict import prefill_windows
 from headway.bench.window import Window
 from headway.errors import UsageError
+from headway.simulator.profiles import DEMO, Profile
 from headway.simulator.server import start
 from tests.simulator.serving import QUICK
 
@@ -26,13 +27,13 @@ TRACES = Path(__file__).parents[1] / "traces" / "data"
 PATIENT = {"lag_limit_s": 100.0, "cooldown_s": 0.0}  # a busy test machine must not void these runs
 
 
-def on_the_engine(names: tuple[str, ...], settings: Settings, seed: int = 1, **engine: Any) -> list[Run]:
+def on_the_engine(names: tuple[str, ...], settings: Settings, profile: Profile = QUICK, **engine: Any) -> list[Run]:
     async def run() -> list[Run]:
-        server = await start(QUICK, **engine)
+        server = await start(profile, **engine)
         try:
             async with session() as http:
                 load = Generator(http, lambda text: None)
-                await load.open(server.url, None, None, settings, seed)
+                await load.open(server.url, None, None, settings, 1)
                 return [made for name in names for made in await load.run(name, 0)]
         finally:
             await server.close()
@@ -99,20 +100,20 @@ def test_what_streams_kept_beside_prefills() -> None:
 
 def test_mixed_has_its_arrivals_its_overlap_and_its_load() -> None:
     settings = Settings(
-        intruder_in=6000, intruder_out=3, victim_out=80, streams=3, duration_s=2.0, baseline_s=0.6, load=0.4, **PATIENT
+        intruder_in=6000, intruder_out=3, victim_out=80, streams=3, duration_s=3.0, baseline_s=0.8, load=0.6, **PATIENT
     )
-    alone, run = on_the_engine(("intruder-alone", "mixed"), settings)
+    alone, run = on_the_engine(("intruder-alone", "mixed"), settings, DEMO)
     assert run.void is None, run.void
     figures, t0 = run.figures, alone.figures["t0_s"] or 0.0
     intruders = [answer for name, answer in run.streams if name == "intruder"]
-    assert figures["arrivals"] == len(intruders) > 1 and run.saturation == pytest.approx(0.4)
+    assert figures["arrivals"] == len(intruders) > 1 and run.saturation == pytest.approx(0.6)
     assert len([answer for name, answer in run.streams if name == "victim"]) >= 3
-    assert 0 < (figures["share"] or 0) < 1 and (figures["worst_share"] or 0) <= (figures["share"] or 0) + 1e-9
-    assert (figures["longest_gap_s"] or 0) > (figures["gap_p99_outside_s"] or 0) / 10
+    assert 0 < (figures["worst_share"] or 0) <= (figures["share"] or 0) < 0.8  # some 0.2 on a quiet machine
+    assert (figures["longest_gap_s"] or 0) > 0.1  # a chunk of 1,792 tokens is 0.16 s
     assert (figures["intruder_ttft_s"] or 0) > 0.5 * t0
     assert run.windows and all(tag.end > tag.start for tag in run.windows)
     due = [answer.due or 0.0 for answer in intruders]
-    assert due == sorted(due) and due[-1] - due[0] < 2.0
+    assert due == sorted(due) and due[-1] - due[0] < 3.0
 
 
 def test_mixed_needs_to_know_its_load() -> None:
@@ -180,6 +181,13 @@ def test_calls_that_the_server_cannot_hold_are_left_out_and_counted(tmp_path: Pa
     file.write_text("arrival_s,input_tokens,output_tokens\n0,90000,4\n")
     with pytest.raises(UsageError, match="no call is left to send"):
         on_the_engine(("trace",), made, max_model_len=2000)
+
+
+def test_a_prompt_that_does_not_fit_the_server_is_told_before_anything_is_sent() -> None:
+    with pytest.raises(
+        UsageError, match="--intruder-in: 5000 tokens of prompt and 58 of answer do not fit the server's context of 2000"
+    ):
+        on_the_engine(("burst",), Settings(intruder_in=5000, **PATIENT), max_model_len=2000)
 
 
 def test_a_broken_row_ends_the_run_with_its_place(tmp_path: Path) -> None:
