@@ -2,7 +2,8 @@
 
 Reads vLLM's interval lines, SGLang's batch lines and llama.cpp's timings; anything before the message
 (container names, timestamps, process ids) is ignored, because every pattern is searched for inside the
-line. What a log cannot tell is left out, so the verdict may be "undetermined".
+line. Colours go, a line that a terminal or a ticket has wrapped is joined again, and the lines of several
+engines or ranks are added up. What a log cannot tell is left out, so the verdict may be "undetermined".
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _DISTURBED = 0.5
 
 def read_log(text: str) -> Report:
     """Report of one log; UsageError when no line of a known server is in it."""
-    lines = text.splitlines()
+    lines = unwrap(text)
     for reader, mark in (
         (_vllm, _VLLM),
         (_sglang, _SGL_PREFILL),
@@ -60,12 +61,43 @@ def read_log(text: str) -> Report:
     raise UsageError("log: no interval line of vLLM, batch line of SGLang or timing of llama.cpp in it")
 
 
+#: Colours and cursor movements, and what a terminal's log leaves of them.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|\[(?:\d{1,3})(?:;\d{1,3})*m|\r(?!\n)")
+#: How a log line begins, behind a container's name: a level, a date, a clock, a bracket, or a program's word.
+_BEGINS = re.compile(
+    r"^(?:[\w.-]+\s*\|\s*)?(?:\(\w[^)]{0,60}\)\s*)*(?:INFO|WARN|ERROR|DEBUG|CRITICAL|\[?\d{4}-\d\d-\d\d|\[?\d{1,2}:\d\d|\[|\d+\.\d+\."
+    r"|slot|srv|main:|prompt eval|\s+(?:prompt )?eval|[A-Z][a-z]{2} +\d+ |\{)"
+)
+#: A line that holds one of these is a message of its own, whatever stands before it.
+_WHOLE = re.compile(
+    r"Avg prompt throughput:|Prefill batch|Decode batch|eval time\s*=|[Pp]reempt|retract|non-default args|version"
+)
+_CONTAINER = re.compile(r"^[a-z][\w.-]*\s*\|\s?")
+#: A record of a log is seldom wrapped into more lines than this.
+_WRAPPED = 6
+
+
+def unwrap(text: str) -> list[str]:
+    """Lines without colours; a line that continues the one before it (wrapped by a terminal) is joined to it."""
+    lines: list[str] = []
+    joined = 0
+    for raw in _ESCAPES.sub("", text).splitlines():
+        if lines and raw.strip() and joined < _WRAPPED and not _BEGINS.match(raw) and not _WHOLE.search(raw):
+            rest = _CONTAINER.sub("", raw).strip()
+            lines[-1] = f"{lines[-1].rstrip()} {rest}"
+            joined += 1
+        else:
+            lines.append(raw)
+            joined = 0
+    return lines
+
+
 def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> str | None:
     return next((hit.group(1) for line in lines if (hit := pattern.search(line))), None)
 
 
 def _vllm(lines: list[str]) -> Report:
-    rows = [tuple(float(x) if x else None for x in hit.groups()) for line in lines if (hit := _VLLM.search(line))]
+    rows = _added_up(lines)
     version = _first(_VLLM_VERSION, lines)
     old = version is None and any("metrics.py" in line and "Swapped" in line for line in lines)
     name = f"vllm {version}" if version else ("vllm v0" if old else "vllm")
@@ -89,7 +121,40 @@ def _vllm(lines: list[str]) -> Report:
     return {"engine": name, "given": {"config": config, "observed": observed}}
 
 
-def _vllm_observed(rows: list[tuple[float | None, ...]]) -> dict[str, Any]:
+_RANK = re.compile(r"Engine (\d{3})\b")
+#: Prompt rate, generation rate, running, waiting, KV usage, hit rate of one interval; None where a version does not say.
+Row = tuple[float | None, ...]
+
+
+def _added_up(lines: list[str]) -> list[Row]:
+    """One row an interval: lines of different engines (`Engine 000`, `Engine 001`, ..) that follow each other are one interval.
+
+    Rates and counts are summed, usages are the highest.
+    """
+    rows: list[Row] = []
+    ranks: set[str] = set()
+    for line in lines:
+        hit = _VLLM.search(line)
+        if not hit:
+            continue
+        row = tuple(float(x) if x else None for x in hit.groups())
+        rank = _RANK.search(line)
+        if rank and ranks and rank.group(1) not in ranks:
+            ranks.add(rank.group(1))
+            rows[-1] = tuple(_join(at, a, b) for at, (a, b) in enumerate(zip(rows[-1], row, strict=True)))
+            continue
+        ranks = {rank.group(1)} if rank else set()
+        rows.append(row)
+    return rows
+
+
+def _join(at: int, a: float | None, b: float | None) -> float | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a + b if at < 4 else max(a, b)
+
+
+def _vllm_observed(rows: list[Row]) -> dict[str, Any]:
     """Solo rate from calm lines, and the worst interval: the one with the fewest tokens for each decoding stream."""
     calm = [(g or 0) / r for p, g, r, *_ in rows if r and not p and g]
     observed: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,77 @@ def test_preemptions_between_scrapes() -> None:
 def test_a_page_of_something_else() -> None:
     with pytest.raises(UsageError, match="vllm:"):
         read_metrics("up 1\n")
+
+
+COLOUR = "\x1b[0;36m(EngineCore pid=374)\x1b[0;0m "
+
+
+def test_a_coloured_log_is_the_same() -> None:
+    lines = (DATA / "vllm.log").read_text().splitlines()
+    text = "\n".join(f"\x1b[32m2026-09-07T06:30:01Z\x1b[0m {COLOUR}{line}\x1b[0m" for line in lines)
+    assert read_log(text) == read_log((DATA / "vllm.log").read_text())
+
+
+@pytest.mark.parametrize("width", [90, 120, 160, 200])
+@pytest.mark.parametrize("name", ["vllm.log", "sglang.log"])
+def test_a_wrapped_log_is_the_same(name: str, width: int) -> None:
+    text = (DATA / name).read_text()
+    wrapped = "\n".join(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines())
+    assert read_log(wrapped) == read_log(text)
+
+
+def test_ranks_of_one_interval_are_added_up() -> None:
+    """Two data-parallel engines: the interval's rates are the sum, so half of it is not taken for a stall."""
+
+    def line(rank: int, prompt: float, made: float, running: int) -> str:
+        return f"INFO 09-07 06:34:00 [loggers.py:259] Engine {rank:03d}: Avg prompt throughput: {prompt} tokens/s, Avg generation throughput: {made} tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: 3.1%, Prefix cache hit rate: 0.0%"  # noqa: E501
+
+    text = "\n".join([line(0, 0, 30, 1), line(1, 0, 32, 1), line(0, 4000, 0.5, 2), line(1, 0, 30.0, 1)])
+    observed = read_log(text)["given"]["observed"]
+    assert observed["running"] == 3 and observed["gen_tps"] == 30.5 and observed["prompt_tps"] == 4000
+
+
+SGLANG = """sglang:num_running_reqs{model_name="m"} 2.0
+sglang:num_queue_reqs{model_name="m"} 0.0
+sglang:num_retracted_requests_total{model_name="m"} %d
+sglang:prompt_tokens_total{model_name="m"} %d
+sglang:cached_tokens_total{model_name="m"} %d
+sglang:time_to_first_token_seconds_count{model_name="m"} %d
+sglang:inter_token_latency_seconds_bucket{le="0.02"} %d
+sglang:inter_token_latency_seconds_bucket{le="4.0"} %d
+sglang:inter_token_latency_seconds_bucket{le="+Inf"} %d
+"""
+
+
+def test_scrapes_of_sglang() -> None:
+    before, after = SGLANG % (1, 100, 0, 5, 100, 100, 100), SGLANG % (1, 200_100, 0, 9, 900, 910, 910)
+    report = read_metrics(before, after)
+    assert report["engine"] == "sglang" and report["given"]["observed"]["longest_gap_s"] == 4.0
+    assert diagnose_report(report).verdict == "prefill-first"
+    assert (
+        diagnose_report(
+            read_metrics(before, after.replace('requests_total{model_name="m"} 1', 'requests_total{model_name="m"} 7'))
+        ).verdict
+        == "preemption"
+    )
+    many = SGLANG % (1, 2_000_100, 100, 105, 900, 910, 910)
+    assert read_metrics(before, many)["given"]["observed"]["hit_rate"] < 0.001
+
+
+def test_scrapes_of_llama_cpp() -> None:
+    page = "llamacpp:prompt_tokens_total 16185\nllamacpp:prompt_seconds_total 13.6\nllamacpp:n_decode_total 125\nllamacpp:requests_processing 1\nllamacpp:requests_deferred 3\n"  # noqa: E501
+    report = read_metrics(page)
+    assert report["engine"] == "llama.cpp" and report["given"]["observed"]["prefill_tps"] == pytest.approx(16185 / 13.6)
+    assert report["given"]["observed"]["waiting"] == 3
+
+
+def test_v0_counts_chunks_in_its_histogram() -> None:
+    """Only pages of V0 (with swapped requests) show the chunk in iteration_tokens_total."""
+    old = AFTER + "\nvllm:num_requests_swapped 0"
+    assert read_metrics(BEFORE, old)["given"]["observed"]["chunk_by_steps"] == 32768
+    assert "chunk_by_steps" not in read_metrics(BEFORE, AFTER)["given"]["observed"]
+
+
+def test_a_counter_that_was_reset_is_taken_as_new() -> None:
+    later = AFTER.replace('num_preemptions_total{model_name="m"} 2', 'num_preemptions_total{model_name="m"} 1')
+    assert read_metrics(BEFORE, later)["given"]["observed"]["preemptions"] == 1
