@@ -66,7 +66,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|\[(?:\d{1,3})(?:;\d{1,
 #: How a log line begins, behind a container's name: a level, a date, a clock, a bracket, or a program's word.
 _BEGINS = re.compile(
     r"^(?:[\w.-]+\s*\|\s*)?(?:\(\w[^)]{0,60}\)\s*)*(?:INFO|WARN|ERROR|DEBUG|CRITICAL|\[?\d{4}-\d\d-\d\d|\[?\d{1,2}:\d\d|\[|\d+\.\d+\."
-    r"|slot|srv|main:|prompt eval|\s+(?:prompt )?eval|[A-Z][a-z]{2} +\d+ |\{)"
+    r"|slot|srv|main:|prompt eval|\s+(?:prompt )?eval|[A-Z][a-z]{2} +\d+ |\{\")"
 )
 #: A line that holds one of these is a message of its own, whatever stands before it.
 _WHOLE = re.compile(
