@@ -168,7 +168,7 @@ def inert(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if o is not None and o.kind == "chunk" and not known:
         return None
     if known and (symptom(f, d) or f.says("no_effect")):
-        return [f"{e.option} is set; {e.why} ({e.source})" for e in known] + f.cite(
+        return [f"{e.option} is set; {e.why}; instead: {e.instead} ({e.source})" for e in known] + f.cite(
             "prefill_batches", "decode_batches", "overlap_rate", "longest_gap"
         )
     if o is not None and o.flat:
@@ -183,7 +183,7 @@ def inert_only(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """Nothing was measured, but the option that was meant to help is known to do nothing here."""
     # `priority` does order the waiting queue, so alone it proves nothing.
     known = [e for e in inert_options(f.engine, f.options) if e.value is None]
-    return [f"{e.option} is set; {e.why} ({e.source})" for e in known] or None
+    return [f"{e.option} is set; {e.why}; instead: {e.instead} ({e.source})" for e in known] or None
 
 
 def overshot(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:

@@ -26,6 +26,8 @@ GAP = 0.25
 #: step).
 PIECE_EXTRA = 0.085
 INTERVAL = 8
+#: Uncached tokens of a turn when the prefix cache works: the median of 49,334 recorded calls of a coding agent.
+SUFFIX = 728
 
 Price = dict[str, float | None]
 Pricing = Callable[[StepModel | None, Facts, Derived], Price]
@@ -77,6 +79,29 @@ def _chunk(m: StepModel | None, f: Facts, d: Derived) -> Price:
     return {"share": share, "gap_s": gap, "ttft_s": _ttft(d, share)}
 
 
+def _hits(m: StepModel | None, f: Facts, d: Derived) -> Price:
+    return {"share": None, "gap_s": m.gap(SUFFIX) if m else None, "ttft_s": SUFFIX / d.prefill_rate if d.prefill_rate else None}
+
+
+def _alone(m: StepModel | None, f: Facts, d: Derived) -> Price:
+    return {"share": 1.0, "gap_s": 1 / d.solo if d.solo else None, "ttft_s": d.work}
+
+
+def _once(m: StepModel | None, f: Facts, d: Derived) -> Price:
+    return {"share": None, "gap_s": None, "ttft_s": d.work}
+
+
+#: What a price rests on; said beside it.
+BASIS: dict[Pricing, str] = {
+    _none: "no schedule: what it brings has to be measured",
+    _pace: "T = W/(1 - share); gap = a + e + b x piece + 85 ms",
+    _hold: "the whole wait of 30 s, then the prefill alone",
+    _interval: f"{INTERVAL} steps a cycle, one of them with a chunk; T = W/(1 - share)",
+    _chunk: "share = a/(a + e + b x chunk); T = W/(1 - share)",
+    _hits: f"{SUFFIX} uncached tokens a turn, the median of recorded agent calls",
+    _alone: "one stream at a time",
+    _once: "one copy: the prefill alone",
+}
 ANY = Range()
 
 
@@ -109,23 +134,25 @@ ACTIONS: tuple[Action, ...] = (
     Action(PACED, "start the server with -b {chunk} -ub {ubatch}: the gap follows the batch, the prefill gets slower", _chunk, "llama.cpp"),
     Action(PACED, "set --chunked-prefill-size {chunk}", _chunk, "sglang"),
     Action(PACED, "put headway in front with policy `hold`: a long prompt waits while a protected answer streams, for at most 30 s", _hold),
-    Action(("decode-concurrent",), "lower the batch limit (--max-num-seqs, -np, --max-running-requests) until each stream keeps its rate; no prefill policy helps"),
+    Action(("decode-concurrent",), "lower the batch limit (--max-num-seqs, -np, --max-running-requests) until each stream keeps its rate; no prefill policy helps", _alone),
     Action(("decode-concurrent",), "compare with speculation off and with another attention backend at batch 2: one of them falls off its fast path"),
-    Action(("cache-miss",), "log two successive rendered prompts and compare: the first token that differs is where the cache ends (dates, tool order, thinking blocks)"),
-    Action(("cache-miss",), "switch prefix caching on explicitly (--enable-prefix-caching): for hybrid models it is off by default before 0.26", family="vllm", versions=Range(None, "0.26")),
-    Action(("cache-miss",), "set --prefix-match-unit 16 so that hits are finer than the block; from 0.30 also --prefix-cache-retention-interval to keep more states", family="vllm", versions=Range("0.26")),
-    Action(("cache-miss",), "give each conversation its own slot (-np at least the number of clients, id_slot) and check `cached n_tokens` in the log", family="llama.cpp"),
+    Action(("cache-miss",), "log two successive rendered prompts and compare: the first token that differs is where the cache ends (dates, tool order, thinking blocks)", _hits),
+    Action(("cache-miss",), "switch prefix caching on explicitly (--enable-prefix-caching): for hybrid models it is off by default before 0.26", _hits, "vllm", Range(None, "0.26")),
+    Action(("cache-miss",), "set --prefix-match-unit 16 so that hits are finer than the block, and --prefix-cache-retention-interval to the block to keep more states", _hits, "vllm", Range("0.30")),
+    Action(("cache-miss",), "set --prefix-match-unit 16 so that hits are finer than the block", _hits, "vllm", Range("0.26", "0.30")),
+    Action(("cache-miss",), "check that the radix cache is on (no --disable-radix-cache) and look at #cached-token of a second turn", _hits, "sglang"),
+    Action(("cache-miss",), "give each conversation its own slot (-np at least the number of clients, id_slot) and check `cached n_tokens` in the log", _hits, "llama.cpp"),
     Action(("preemption",), "lower --max-num-seqs (or --max-running-requests) until preemptions stay at 0"),
     Action(("preemption",), "give the KV cache more room: fp8 keys and values, higher memory utilisation, shorter maximum length"),
     Action(("host",), "give the engine's processes their own cores (two for the front end, one a worker) and stop what else runs on them"),
     Action(("host",), "switch swap off for the engine's processes and leave memory for the page cache"),
-    Action(("resend",), "raise the client's limit above the longest wait for a first token, and stream"),
-    Action(("resend",), "put headway in front: it keeps silent streams alive with comments and joins or cancels the copies of a request"),
+    Action(("resend",), "raise the client's limit above the longest wait for a first token, and stream", _once),
+    Action(("resend",), "put headway in front: it keeps silent streams alive with comments and joins or cancels the copies of a request", _once),
     Action(("serialised-trap",), "set --max-num-batched-tokens to at least the block plus all decode tokens ({above}), or below the block from 0.27 on", _chunk, "vllm"),
     Action(("serialised-trap",), "then put headway in front with policy `pace` to choose the share", _pace),
     Action(("no-overlap",), "raise the slot limit by one and measure again: this measurement says nothing of interference"),
     Action(("overshoot",), "bound the hold: headway's `wait` (30 s) ends it and goes on as `pace`", _pace),
-    Action(("overshoot",), "lower --prefill-schedule-interval, to 2 first: the price is paid by every burst", family="vllm"),
+    Action(("overshoot",), "lower --prefill-schedule-interval, to 2 first: the price is paid by every burst", family="vllm", versions=Range("0.24")),
     Action(("corruption",), "report it to the engine with both texts at temperature 0; run prefills alone (headway policy `hold`) until it is fixed", _hold),
 )  # fmt: skip
 
@@ -166,7 +193,7 @@ def choose(verdict: str, f: Facts, d: Derived) -> list[dict[str, Any]]:
     if verdict in PACED:
         # `hold` gives the whole share and takes the newcomer's whole wait: offered last, as the blunt tool.
         found.sort(key=lambda entry: -(entry["predicted"]["share"] or 0) if entry["_kind"] is not _hold else 1)
-    return [{"what": e["what"], "predicted": _rounded(e["predicted"])} for e in found[:3]]
+    return [{"what": e["what"], "predicted": _rounded(e["predicted"]), "basis": BASIS[e["_kind"]]} for e in found[:3]]
 
 
 def _rounded(price: Price) -> Price:

@@ -72,7 +72,7 @@ def _priced(step: dict[str, Any]) -> str:
     told += [f"longest gap {price['gap_s']:.2f} s"] if price["gap_s"] is not None else []
     told += [f"TTFT {price['ttft_s']:.1f} s"] if price["ttft_s"] is not None else []
     what: str = step["what"]
-    return what + (f" [{', '.join(told)}]" if told else "")
+    return f"{what} [{', '.join([*told, step['basis']])}]"
 
 
 def register(app: typer.Typer) -> None:
