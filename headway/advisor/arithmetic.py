@@ -69,10 +69,11 @@ def unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     missed = _missed_steps(f, d)
     if missed and f.engine.schedule == "mixed":
         return [*missed, *f.cite("freeze", "longest_gap", "intruder_tokens")]
-    told = quote(f, "unfair")
-    if told and f.engine.schedule != "alternate":
-        return told
     return None
+
+
+def told_unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
+    return quote(f, "unfair") if f.engine.schedule != "alternate" else None
 
 
 def behind(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
@@ -154,7 +155,7 @@ def told_in_turn(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if known and not f.says("runs_in_turn"):
         return None
     stop, turns = quote(f, "decodes_stop"), quote(f, "runs_in_turn")
-    if stop and turns:
+    if stop and turns and (f.engine.schedule != "mixed" or f.engine.derived):
         return [*stop, *turns]
     told = f.engine.schedule != "mixed" and _whole(f)
     return stop if stop and (told or (f.engine.derived and f.says("thrown_out"))) else None

@@ -9,7 +9,7 @@ import re
 
 from headway.advisor.derived import SLOWEST_PREFILL, Derived
 from headway.advisor.evidence import ONE_STEP, STARVED, UNDISTURBED, Evidence, quote, symptom
-from headway.advisor.facts import Facts
+from headway.advisor.facts import Facts, numeric
 from headway.advisor.inert import inert_options
 from headway.advisor.series import CURED, NOISE, STILL, Outcome
 from headway.advisor.vocabulary import option_kind
@@ -37,10 +37,36 @@ def resend_told(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     return quote(f, "resend") if d.share is None and d.unfairness is None and o is None else None
 
 
+#: KV usage from which on the next token of a stream may find no block.
+POOL_FULL = 0.97
+
+
+def _full_pool(f: Facts) -> Evidence | None:
+    """Rates told at several KV usages: they break down where the pool is full."""
+    usage = [_share(value) or 0.0 for value in f.numbers.get("kv_usage", [])]
+    if len(usage) < 2 or max(usage) < POOL_FULL or min(usage) >= POOL_FULL or f.high("preemptions") == 0:
+        return None
+    full, free = usage.index(max(usage)), usage.index(min(usage))
+    for name, worse in (
+        ("seconds_per_token", 1),
+        ("itl", 1),
+        ("p99_gap", 1),
+        ("overlap_rate", -1),
+        ("generation_rate", -1),
+        ("rate", -1),
+    ):
+        values = f.numbers.get(name, [])
+        if len(values) == len(usage) and values[free] and (values[full] / values[free]) ** worse >= CURED:
+            return [*f.cite("kv_usage", name), "it breaks down where the KV pool is full, and what is evicted is prefilled again"]
+    return None
+
+
 def preempted(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     count = f.high("preemptions")
     if count:
         return [*f.cite("preemptions", "kv_usage", "running"), "evicted requests are prefilled again"]
+    if line := _full_pool(f):
+        return line
     told = quote(f, "preempted")
     # A counter of 0 stands against "evicted", not against a description of the cycle itself.
     return told if count is None or quote(f, "dropped_again") else None
@@ -145,6 +171,18 @@ def _crowd(f: Facts) -> Evidence | None:
     return None
 
 
+def _speculation(f: Facts) -> Evidence | None:
+    """Speculation switched on and off under several streams, and no prompt computed: the decode batch itself costs."""
+    option = next((k for k, v in f.options.items() if re.search(r"spec|draft|mtp|verify", k) and len(set(numeric(v))) >= 2), None)
+    if option is None or f.prefill_seen or (f.high("running") or 0) < 2:
+        return None
+    for name in ("aggregate_rate", "generation_rate", "rate", "overlap_rate"):
+        rates = f.numbers.get(name, [])
+        if len(rates) == len(numeric(f.options[option])) and min(rates) > 0 and max(rates) / min(rates) >= NOISE:
+            return [f"{option} changed the rate of streams that only decode", *f.cite(name, "running")]
+    return None
+
+
 def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     prompts, live = f.high("prompt_rate"), f.high("running") or f.high("victims")
     if prompts == 0 and (live is None or live >= 2) and not f.high("waiting"):
@@ -152,7 +190,7 @@ def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             *f.cite("prompt_rate", "generation_rate", "running"),
             "no prompt token is computed, so no prefill disturbs",
         ]
-    if line := _crowd(f):
+    if line := _crowd(f) or _speculation(f):
         return line
     if f.high("prefill_batches") == 0 and f.has("decode_batches"):
         return f.cite("prefill_batches", "decode_batches")

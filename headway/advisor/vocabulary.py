@@ -24,7 +24,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cache_read\w*|^hits$|^cached$", ""),
     ("preemptions", "count", r"preempt|evicti?on|retract|swapped(_out|_reqs|_requests)?$|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
-    ("corrupted", "count", r"garbl|corrupt|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?)_(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
+    ("corrupted", "count", r"garbl|corrupt|diverg|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?)_(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
     ("good_answers", "count", r"^(good|clean|correct|right|passed|ok|matching|equal)(_\w*)?$|_(ok|correct|passed)$", r"alone|solo|s$(?<!answers)(?<!outputs)(?<!texts)|tps|rate|ms"),
     ("all_answers", "count", r"^of$|^(out_of|answers|cases|runs|trials|total_answers|n_answers)$", ""),
     # resending clients
@@ -56,7 +56,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("lane_min", "rate", rf"(lane|stream|slot|client|slow\w*)\w*_{RATE}.*min$|slow(est)?_.*{RATE}", r"overlap|" + _NOT_SPEED),
     ("solo_rate", "rate", rf"(solo|alone|single|base\w*|idle|normal\w*|before|healthy|expected|isolated|unloaded|quiet|after|usual|clean|recovered).*{RATE}|{RATE}.*(solo|alone|single|base\w*|idle|normal|before|healthy|expected|after|usual)", r"during|with|" + _NOT_SPEED),
     ("overlap_rate", "rate", rf"(lane|stream|client|slot|request|session|user)_[a-z0-9]{{1,2}}_{RATE}|(concurrent|worst|contend|stall|victim|degrad|mixed|with|per_request|per_user|per_stream|each|decode|min|stream|loaded|slow)\w*_{RATE}|{RATE}.*(concurrent|worst|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
-    ("aggregate_rate", "rate", rf"(aggregate|total|sum|overall|output|system).*{RATE}|{RATE}.*(total|aggregate)", _NOT_SPEED),
+    ("aggregate_rate", "rate", rf"^throughput_tps$|(aggregate|total|sum|overall|output|system).*{RATE}|{RATE}.*(total|aggregate)", _NOT_SPEED),
     ("generation_rate", "rate", rf"(gen|generation|tg|eval)\w*_{RATE}", _NOT_SPEED),
     ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
     # seconds
@@ -141,6 +141,10 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
     "corrupt": (
         (r"corrupt|garbage|gibberish|garbled|nonsens|unprintable|unreadable|poison|mojibake|word salad|wrong alphabet|!!!!",),
         (r"\b(wrong|incorrect|diverges?|differs?|mismatch\w*|mixed[- ]up|broken|leaks?|not (equal|identical|the same)|unequal)\b", r"\b(texts?|outputs?|answers?|facts?|characters?|words?|completions?|replies)\b"),
+        (r"(responses?|answers?|texts?|contents?|outputs?|contexts?|documents?|prompts?|conversations?)\b", r"\b(leak\w*|shows? up|appears?|ends? up|bleed\w*|interleav\w*|mixed up|swapped with|spill\w*)", r"\b(another|other|wrong|each other|foreign)\b|garbage"),
+        (r"(vary\w*|different|non-?determin\w*|diverg\w*|changing|unstable|inconsistent) (outputs?|answers?|texts?|results?|completions?)", r"temperature (is )?(0|zero)|concurrent\w*|at once|parallel|beside|batch"),
+        (r"(decod\w*|answers?|outputs?|models?)\b", r"(gets?|becomes?) confused|recalls?\b.{0,30}\bwrong\w*|incoheren\w*|loses? coheren\w*|damag\w* the (outputs?|answers?|texts?)"),
+        (r"damag\w*", r"(outputs?|answers?|texts?|states?) of (the )?others?"),
         (r"(repetition|endless|degenerate|infinite) loops?|repeat\w* (the same )?(token|word|character)s?|exclamation marks|no outputs? (equal|identical|match)",),
         (r"\b(text|answers?|outputs?)\b( of [\w ]{1,20})? (changes?|is different|differs?)",),
     ),
@@ -161,11 +165,15 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"nothing (is |was )?(ever )?re-?used",),
         (r"cache|prefix\w*|hit", r"\bmiss(es|ed|ing)?\b|never (hits?|reused?)|no (hits?|reuse)|not (hit|reused?)|nothing (is |was )?(re-?used|hit|cached|kept)|\b0(\.0)? ?%|zero hits?|invalidat\w*|discard\w*"),
         (r"prompt|conversation|context|prefix\w*|history|turn|everything", r"re-?(prefill|process|evaluat|read)\w*|(prefilled|processed|computed|evaluated) (again|anew|from scratch)|from scratch", r"each|every|whole|entire|full|identical|same|always"),
+        (r"\b(full|whole|entire)\b.{0,12}\b(prompt|conversation|context|history)\b.{0,20}\b(processed|prefilled|computed|evaluated|read)\b", r"\b(every|each) (time|turn|reply|request|message)"),
+        (r"(part|much|most|half) of the (prompt|context|conversation|history)\b.{0,30}\b(processed|prefilled|computed|evaluated) again", r"every|each|before (every|each)"),
         (r"(each|every) (turn|request|message|call)", r"cold|whole|full|entire", r"prompt|prefill|conversation|context"),
     ),
     "host": (
         (r"\bv?cpus?\b|\bcores?\b|tokeniz\w*|tokenis\w*|pre-?process\w*|front[- ]?end|event[- ]loop|\bgil\b|host|\bswap\w*|page[- ]?(cache|faults?)|\bram\b|numa|python process|nvme|disk", r"compet\w*|block\w*|occup\w*|hog\w*|answers nobody|unrespons\w*|busy|starv\w*|slow\w*|faster|bound|bottleneck|conten\w*|throttl\w*|steal|other|another|pressure|idle|saturat\w*|100 ?%|pinned|upgrad\w*|limit\w*|full|few\w*|bind\w*|bound to|doubled|container|in use|misses|out of"),
         (r"nois(y|e) neighbou?r|oom[- ]kill",),
+        (r"\b(in|into|to|from|on) (the )?(swap|disk|ssd|nvme|hard drive)\b", r"\b(hangs?|slow\w*|reads?|loaded|all the time|constantly|each token|every token|while it generates)\b"),
+        (r"\b(http|api)\b ?(server|layer)?|front[- ]?end", r"direct\w*|bypass\w*", r"fast\w*|quick\w*|no (pause|delay)"),
     ),
     "protects_decodes": (
         (r"decod\w*|running|stream\w*|generation|answers?", r"always (chosen|chooses|picked|preferred|wins|first)|debt|priorit\w*|protect\w*|first|gate|hold|held|throttl\w*|defer\w*|delay\w*|suspend\w*|load stays|busy"),
@@ -180,8 +188,8 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"head[- ]of[- ]line",),
     ),
     "unfair": (
-        (r"\b(one|some|a single)\b[\w ]{0,24}(served|progress\w*|runs?|gets)", r"starv\w*|others?|rest|nothing|wait\w*"),
-        (r"starved|unfair\w*",),
+        (r"\b(one|some|a single|only one)\b ?(stream|request|lane|client|user|session|sequence)?s?\b[\w ]{0,16}\b(is |are )?(served|progress\w*|advances?|runs|gets)\b", r"starv\w*|others?\b.{0,20}\b(get|wait|stand|stall|nothing|starve)\w*|the rest"),
+        (r"(streams?|lanes?|decodes?|requests?|sequences?)\b.{0,30}\bstarved|\d starved|unfair\w*",),
         (r"\block\b",),
     ),
     "no_effect": (
@@ -230,14 +238,16 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"throws?|thrown|kick\w*|push\w* out|not scheduled|never scheduled|no decode|without a decode", r"decod\w*|running"),
     ),
     "decodes_stop": (
-        (r"\bdecod\w+|running (answers?|requests?|streams?|generations?)|(active|live|in-?flight|other|every) (answers?|streams?|generations?|requests?)", r"\bno\b|never|not (run|scheduled|advanced|served)|stop\w*|stall\w*|block\w*|freez\w*|frozen|paus\w*|nothing|without|starv\w*|halt\w*|wait\w*|throws?|thrown|kick\w*|push\w* out", r"prefill\w*|prompts?\b"),
+        (r"\bdecod\w+|(is|are|already) generating|running (answers?|requests?|streams?|generations?)|(active|live|in-?flight|other|every) (answers?|streams?|generations?|requests?)", r"\bno\b|never|not (run|scheduled|advanced|served)|stop\w*|stall\w*|block\w*|freez\w*|frozen|paus\w*|nothing|without|starv\w*|halt\w*|wait\w*|throws?|thrown|kick\w*|push\w* out", r"prefill\w*|prompts?\b"),
     ),
     "runs_in_turn": (
+        (r"prefills?|prompts?|new requests?", r"\b(always|strictly|first come)\b.{0,24}\b(first|wins?|before decod\w*|priority)\b|\b(taken|scheduled|served|run) first\b"),
         (r"\b(either|or|separate|xor|alternat\w*|by turns|in turn|first)\b", r"prefill", r"decod", r"steps?|batch\w*|pass\w*|phase\w*|schedul\w*"),
     ),
     "not_together": (
-        (r"^(?!.*(prefill|as if|as long as|should)).*\b(requests?|dialogs?|chats?|quer(y|ies)|answers?|calls?|users?|clients?|conversations?|prompts?)\b.*(one after (another|the other)|one by one|one at a time|sequential\w*|serial(ly|ised|ized)|in series|only after the (first|other))",),
+        (r"^(?!.*(prefill|as if|as long as|should|direct|bypass|http)).*\b(requests?|dialogs?|chats?|quer(y|ies)|answers?|calls?|users?|clients?|conversations?|prompts?)\b.*(one after (another|the other)|one by one|one at a time|sequential\w*|serial(ly|ised|ized)|in series|only after the (first|other))",),
         (r"^(?!.*(prefill|prompt)).*\b(second|next|other|later|new)\b.{0,20}(request|chat|dialog|user|client|query|question)\w*\b.{0,40}(when|until|after|once|before) the (first|previous|other|earlier|running)\b.{0,30}(done|finish\w*|end\w*|complet\w*|over|answered)",),
+        (r"^(?!.*(prefill|as if)).*\b(each|everyone|every (user|request|client))\b.{0,20}\bwaits?\b.{0,20}\b(one|others?|request|user|person|everyone)s? (before|ahead|in front)\b",),
         (r"^(?!.*(prefill|as if|should)).*\bone (request|answer|user|client|prompt|chat|query|caller)\b[\w ]{0,14}\bat (a|one) time",),
         (r"^(?!.*prefill).*\b(second|third|fourth|next|last|other|later) (one|request|caller|chat|user|client|dialog|query)?\b.{0,30}\b(starts?|begins?|runs?|comes?|answered|served|waits?)\b.{0,24}\b(only|until|for)\b.{0,40}\b(first|other|others|previous|earlier|three|two)\b.{0,24}(end\w*|finish\w*|done|complet\w*|over)",),
         (r"never (ran|run) together|no free slot|did not overlap|no overlap",),
