@@ -14,6 +14,7 @@ import uvloop
 
 from headway.core.policy import POLICIES
 from headway.errors import UsageError
+from headway.gateway.classify import parse_classes, parse_rules
 from headway.gateway.config import (
     Config,
     UpstreamConfig,
@@ -25,6 +26,7 @@ from headway.gateway.config import (
     parse_targets,
     parse_upstreams,
 )
+from headway.gateway.priority import BY
 from headway.gateway.server import run
 
 
@@ -40,7 +42,11 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     known = {p.name for p in context.command.params}
     defaults: dict[str, Any] = {}
     for key, value in values.items():
-        name = key.replace("-", "_")
+        name = "traffic_class" if key == "class" else key.replace("-", "_")
+        if name == "traffic_class":
+            value = _class_texts(path, value)
+        if name == "class_rule":
+            value = _rule_texts(path, value)
         if name not in known or name == "config":
             raise UsageError(f"--config {path}: {key!r} is not an option of headway serve")
         if not isinstance(value, str | int | float | bool | list):
@@ -67,6 +73,20 @@ def _upstream_texts(path: Path, value: object) -> list[str]:
     if not all(isinstance(entry, str | dict) for entry in entries):
         raise UsageError(f"--config {path}: 'upstream' must be a URL, a list of URLs or [[upstream]] tables")
     return [entry if isinstance(entry, str) else json.dumps(entry, default=str) for entry in entries]
+
+
+def _class_texts(path: Path, value: object) -> list[str]:
+    """`[class.NAME]` tables as --class takes them."""
+    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
+        raise UsageError(f"--config {path}: 'class' must be tables: [class.interactive], [class.agent], [class.background]")
+    return [json.dumps({"name": name, **table}, default=str) for name, table in value.items()]
+
+
+def _rule_texts(path: Path, value: object) -> list[str]:
+    """`[[class-rule]]` tables, or a list of texts, as --class-rule takes them."""
+    if not isinstance(value, list) or not all(isinstance(entry, str | dict) for entry in value):
+        raise UsageError(f"--config {path}: 'class-rule' must be [[class-rule]] tables or a list of texts")
+    return [entry if isinstance(entry, str) else json.dumps(entry, default=str) for entry in value]
 
 
 def _reload(context: typer.Context, path: Path | None) -> Callable[[], tuple[UpstreamConfig, ...]] | None:
@@ -117,6 +137,17 @@ def serve(
     probe: Annotated[str, typer.Option(envvar="HEADWAY_PROBE", help="on or off: may an idle engine be probed")] = "on",
     max_body: Annotated[int, typer.Option(envvar="HEADWAY_MAX_BODY", help="largest request body, bytes")] = 64 * 1024 * 1024,
     drain: Annotated[float, typer.Option(envvar="HEADWAY_DRAIN", help="seconds that answers may take to end on SIGTERM")] = 30.0,
+    traffic_class: Annotated[
+        list[str] | None,
+        typer.Option("--class", envvar="HEADWAY_CLASS", help="NAME,field=value,...: targets of a class; may be repeated"),
+    ] = None,
+    class_rule: Annotated[
+        list[str] | None,
+        typer.Option(envvar="HEADWAY_CLASS_RULE", help="NAME,condition=pattern,...: who is in a class; may be repeated"),
+    ] = None,
+    priority_by: Annotated[
+        str, typer.Option(envvar="HEADWAY_PRIORITY_BY", help="header or body: how a class's priority goes to the engine")
+    ] = "header",
     engine_paces: Annotated[
         str, typer.Option(envvar="HEADWAY_ENGINE_PACES", help="yes, no, or auto: does the engine pace prefill by itself")
     ] = "auto",
@@ -132,6 +163,8 @@ def serve(
     """The gateway: keeps live answers streaming while long prompts come in."""
     if probe not in ("on", "off"):
         raise UsageError(f"--probe {probe!r}: not on or off")
+    if priority_by not in BY:
+        raise UsageError(f"--priority-by {priority_by!r}: not header or body")
     if engine_paces not in ("auto", "yes", "no"):
         raise UsageError(f"--engine-paces {engine_paces!r}: not auto, yes or no")
     if log_level not in ("debug", "info", "warning", "error"):
@@ -140,12 +173,18 @@ def serve(
         raise UsageError(f"--max-body {max_body}: not above 0")
     if not 0 <= drain < float("inf"):
         raise UsageError(f"--drain {drain:g}: not 0 or more")
+    targets = parse_targets(share, gap, wait, stretch, queue, queue_tokens)
+    classes, priorities = parse_classes(traffic_class or [], targets)
     settings = Config(
         upstreams=parse_upstreams(upstream),
         listen=parse_address(listen, "--listen"),
         status=parse_address(status, "--status") if status is not None else beside(parse_address(listen, "--listen")),
         policy=parse_policy(policy),
-        targets=parse_targets(share, gap, wait, stretch, queue, queue_tokens),
+        targets=targets,
+        classes=classes,
+        class_rules=parse_rules(class_rule or []),
+        priorities=priorities,
+        priority_by=priority_by,
         upstream_key=parse_key(upstream_key),
         relay=parse_relay(relay or []),
         probe=probe == "on",

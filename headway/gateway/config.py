@@ -16,6 +16,7 @@ from headway.core.resends import Mode
 from headway.core.routing import Role
 from headway.core.targets import Targets
 from headway.errors import UsageError
+from headway.gateway.classify import ClassRule
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,6 +82,10 @@ class Config:
     targets: Targets = field(default_factory=Targets)
     classes: Classes | None = None
     """Traffic classes; None: all with `targets`."""
+    class_rules: tuple[ClassRule, ...] = ()
+    priorities: dict[str, int] = field(default_factory=dict)
+    """Priority that is handed on to the engine, by class (priority.py)."""
+    priority_by: str = "header"
     upstream_key: str | None = None
     relay: tuple[bytes, ...] = ()
     """Paths relayed beside the usual ones."""

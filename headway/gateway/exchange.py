@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headway.core.classes import INTERACTIVE
 from headway.core.textindex import PromptText
 from headway.gateway.dialects.ask import Ask
 from headway.gateway.dialects.table import Dialect
@@ -25,6 +26,8 @@ class Exchange:
     prompt: PromptText | None
     """For the text index; None where the body is small or no prompt."""
     body: bytes
+    klass: str = INTERACTIVE
+    """Its traffic class."""
     resent: int = 0
     since: float | None = None
     """When it, or the one whose place it has, first arrived at a desk, on the event loop's clock."""

@@ -17,12 +17,14 @@ from math import ceil
 from urllib.parse import unquote_to_bytes
 
 from headway.core.bounds import queue_seconds
+from headway.core.classes import default_classes
 from headway.core.controller import QueueFull
 from headway.core.outcome import Outcome, Unpaced
 from headway.core.policy import HOLDING, PACING
 from headway.core.resends import Mode
 from headway.core.textindex import Guess, PromptText
 from headway.core.work import Why, Work
+from headway.gateway.classify import class_of, keys_of, session_of
 from headway.gateway.config import Config
 from headway.gateway.desk import Expired, Permit
 from headway.gateway.dialects.ask import Ask
@@ -33,9 +35,10 @@ from headway.gateway.keepalive import Clock, Keeper
 from headway.gateway.learning import learn, shape_of
 from headway.gateway.metrics import Metrics
 from headway.gateway.pieces import GaveUp, Pacing, prepare, shared_headers
+from headway.gateway.priority import in_body, in_head
 from headway.gateway.resends import Resends
 from headway.gateway.stream import ResponseRelay
-from headway.gateway.transport.interface import BodyTooLarge, Downstream, ResponseHead, UpstreamLost
+from headway.gateway.transport.interface import BodyTooLarge, Downstream, RequestHead, ResponseHead, UpstreamLost
 from headway.gateway.upstream import Upstream
 
 log = logging.getLogger("headway.gateway")
@@ -63,6 +66,7 @@ class Relay:
         self._resends = Resends(config.resends) if config.resends is not Mode.OFF else None
         self._keeper = Keeper(config, clock or asyncio.get_running_loop(), metrics)
         self._ids = itertools.count(1)
+        self._classes = config.classes or default_classes(config.targets)
 
     async def __call__(self, down: Downstream) -> None:
         """Handle one exchange. See transport.interface.Handler."""
@@ -98,7 +102,9 @@ class Relay:
         encoded = down.request.get(b"content-encoding") not in (None, b"identity")
         ask = Ask(size=len(body)) if encoded else dialect.read(body) if body else Ask()
         prompt = PromptText(ask.seed, ask.text, ask.size) if dialect.held and len(ask.text) >= SMALL_BODY else None
-        exchange = Exchange(down, dialect, ask, prompt, body)
+        klass = class_of(down.request, ask.model, self.config.class_rules, self._classes)
+        exchange = Exchange(down, dialect, ask, prompt, body, klass)
+        self._prioritise(exchange)
         try:
             if self._resends is None or not exchange.prefills:
                 return await self._anywhere(exchange)
@@ -154,6 +160,7 @@ class Relay:
             client=client_of(exchange.down),
             streams=ask.stream is not False,
             paceable=dialect.paced and ask.render is not None and not upstream.is_unpaceable(shape_of(ask)),
+            klass=exchange.klass,
             prefills=exchange.prefills,
             since=exchange.since,
         )
@@ -173,7 +180,8 @@ class Relay:
             elif decision.waited > 0.001:
                 outcome = Outcome.HELD
         relay = ResponseRelay(down, permit, dialect, self.metrics)
-        call = upstream.dialer.send(upstream.forwarded(down.request, plain=exchange.held is not None), exchange.body, relay)
+        request = self._with_priority(down.request, exchange)
+        call = upstream.dialer.send(upstream.forwarded(request, plain=exchange.held is not None), exchange.body, relay)
         upstream.gauges.sent.inc()
         try:
             relay.call = call
@@ -192,7 +200,8 @@ class Relay:
         """A big request that may be paced: render it and send its pieces, until its own turn has come."""
         ask, pacing = exchange.ask, None
         try:
-            pacing = await prepare(upstream, permit, ask, shared_headers(exchange.down.request.headers))
+            request = self._with_priority(exchange.down.request, exchange)
+            pacing = await prepare(upstream, permit, ask, shared_headers(request.headers))
             await pacing.run()
             if pacing.sent:
                 return Outcome.PACED, pacing
@@ -209,6 +218,18 @@ class Relay:
                 permit.release()
             await permit.grant()
             return Outcome.WHOLE, None
+
+    def _prioritise(self, exchange: Exchange) -> None:
+        """The class's priority, where the operator gave it one, into the body."""
+        priority = self.config.priorities.get(exchange.klass)
+        if priority is not None and exchange.prefills and self.config.priority_by == "body":
+            exchange.body = in_body(exchange.body, exchange.ask, exchange.dialect.name, priority)
+
+    def _with_priority(self, request: RequestHead, exchange: Exchange) -> RequestHead:
+        priority = self.config.priorities.get(exchange.klass)
+        if priority is None or not exchange.prefills or self.config.priority_by != "header":
+            return request
+        return in_head(request, priority)
 
     # -- on the wire ----------------------------------------------------------------------------------
 
@@ -267,12 +288,9 @@ class Relay:
 
 
 def client_of(down: Downstream) -> str:
-    """Whose request it is: a session id where a client gives one, else its key, else its address."""
-    for name in (b"x-session-id", b"authorization", b"x-api-key"):
-        value = down.request.get(name)
-        if value:
-            return str(hash(value))
-    return down.peer.rpartition(":")[0]
+    """Whose request it is: its key, else its address; and within that the session, where a client names one."""
+    who = b"\0".join(keys_of(down.request)) or down.peer.rpartition(":")[0].encode()
+    return str(hash((who, session_of(down.request))))
 
 
 def printable(path: bytes) -> str:

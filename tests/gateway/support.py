@@ -228,12 +228,17 @@ class Answer:
 
 
 async def read_stream(
-    http: aiohttp.ClientSession, url: str, body: dict[str, Any], answer: Answer | None = None, path: str = "/v1/chat/completions"
+    http: aiohttp.ClientSession,
+    url: str,
+    body: dict[str, Any],
+    answer: Answer | None = None,
+    path: str = "/v1/chat/completions",
+    headers: dict[str, str] | None = None,
 ) -> Answer:
     """POST and read the events; `answer` is filled as they come."""
     answer = answer if answer is not None else Answer(0, 0.0)
     answer.sent = time.monotonic()
-    async with http.post(url + path, json=body) as response:
+    async with http.post(url + path, json=body, headers=headers) as response:
         answer.status = response.status
         async for line in response.content:
             if line.startswith(b"data: [DONE]"):
