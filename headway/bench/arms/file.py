@@ -218,6 +218,8 @@ def _arm(entry: _Arm, file: _File, where: str, gateway_options: Collection[str] 
         told_client.setdefault("kept_back", True)
     if policy in IN_PIECES:
         told_client.setdefault("pieces", True)
+        if "budget" not in entry.client:
+            told_client.pop("budget", None)  # steps are as large as the pieces there, which is no contradiction
     return Arm(
         entry.name,
         _server(_merged(file.server, entry.server), here, filled),

@@ -134,3 +134,18 @@ def test_an_arm_that_the_engine_refuses_is_known_by_its_own_words() -> None:
 def test_the_ready_made_files_can_be_read(name: str) -> None:
     plan = parse((EXAMPLES / f"{name}.toml").read_text(), name, None)
     assert len(plan.arms) > 2 and plan.aa
+
+
+def test_the_report_has_what_people_ask_about() -> None:
+    plan = parse((EXAMPLES / "report.toml").read_text(), "report", None, {"version": "0.25.1"})
+    by_name = {arm.name: arm for arm in plan.arms}
+    words = {name: " ".join(arm.server.command or ()) for name, arm in by_name.items()}
+    assert all(f"--max-num-batched-tokens {name.split()[0].rstrip(',')} " in text + " " for name, text in words.items())
+    assert "--no-enable-prefix-caching" in words["8192, prefix caching off"]
+    assert words["8192, max_num_seqs 1"].endswith("--max-num-seqs 1")
+    assert "--long-prefill-token-threshold 2048" in words["8192, threshold 2048"]
+    assert "--prefill-schedule-interval 8" in words["8192, interval 8"]
+    refused = [arm.name for arm in plan.arms if refusal(findings(arm))]
+    assert refused == ["1024"]
+    assert by_name["8192, hold"].server == by_name["8192"].server  # one start serves the gateways' arms too
+    assert (by_name["8192"].settings.budget, by_name["8192, pace 0.5"].settings.budget) == (8192, None)
