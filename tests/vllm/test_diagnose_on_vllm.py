@@ -30,7 +30,7 @@ def diagnosed(probe: Probe) -> tuple[Diagnosis, dict[str, Any], float]:
     return diagnose_report(report), report, time.monotonic() - start
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(150, func_only=True)
 def test_a_bare_engine_is_chunk_arithmetic(real_engine: RealEngine) -> None:
     found, _report, seconds = diagnosed(Probe(real_engine.url))
     print(seconds, found.verdict, found.numbers, found.options, found.do)
@@ -46,7 +46,7 @@ def test_a_bare_engine_is_chunk_arithmetic(real_engine: RealEngine) -> None:
     assert idle(real_engine)
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(200, func_only=True)
 def test_through_the_gateway_it_says_so(real_engine: RealEngine) -> None:
     async def through() -> tuple[dict[str, Any], list[str], float]:
         async with gateway(real_engine.url, "pace") as served:
@@ -74,7 +74,7 @@ async def stranger(url: str) -> None:
             await answer.read()
 
 
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(100, func_only=True)
 def test_real_traffic_ends_it(real_engine: RealEngine) -> None:
     async def both() -> tuple[Probe, float]:
         probe = Probe(real_engine.url)
