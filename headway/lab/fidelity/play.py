@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from headway.simulator.engine import Engine, EngineSettings
 from headway.simulator.request import Request
-from headway.simulator.scheduler import Chunk
+from headway.simulator.step import Chunk
 from headway.simulator.steps import StepModel
 
 FIGURES = ("a", "a_ctx", "a_seq", "p", "p_ctx", "b", "b_slope", "e", "e_token")

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from headway.lab.fidelity.fit import Point
 from headway.lab.fidelity.play import FIGURES, Job, Served, play, with_figures
-from headway.simulator.cache import CacheLayout
 from headway.simulator.engine import EngineSettings
+from headway.simulator.holdings import CacheLayout
 from headway.simulator.scheduler import SchedulerSettings
 from headway.simulator.steps import StepModel
 
