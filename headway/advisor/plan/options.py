@@ -7,7 +7,7 @@ that none is offered that the version refuses, does not know, or lets do nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 
 from headway.advisor.deployment import Deployment
@@ -90,7 +90,12 @@ def _present(rig: Rig, targets: Targets) -> Iterator[Option]:
 
 
 def _gateway(rig: Rig, targets: Targets) -> Iterator[Option]:
+    """Until a first gap has shown e, the gateway takes its pieces for that much shorter: a gap target with room for it keeps even
+    the first ones within what is asked for."""
     yield Option("paced by the gateway", policy="pace", targets=targets)
+    if 0.02 * targets.gap < rig.model.e < 0.8 * targets.gap:
+        room = float(f"{targets.gap - rig.model.e:.2g}")
+        yield Option("paced, with room for e", policy="pace", targets=replace(targets, gap=room))
     yield Option("held by the gateway", policy="hold", targets=targets)
 
 

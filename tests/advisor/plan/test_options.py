@@ -117,3 +117,14 @@ def test_hold_is_bounded_by_the_wait() -> None:
     assert held.waited == pytest.approx(5.0, abs=0.1)
     assert held.ttft is not None and held.ttft > 5.0
     assert held.excess is None
+
+
+def test_room_for_e_keeps_the_gap_of_the_first_pieces() -> None:
+    mine, targets = named("2x3090-as-reported", None, None), Targets(share=0.75, gap=1.5)
+    found = plan(mine, targets, 28_623)
+    assert found.verdict == "kept"
+    plain, roomy = (
+        next(one for one in found.options if one.option.name == name)
+        for name in ("paced by the gateway", "paced, with room for e")
+    )
+    assert roomy.gap <= 1.5 < plain.gap
