@@ -5,6 +5,8 @@ Each proof answers with its evidence, or None.
 
 from __future__ import annotations
 
+from math import isfinite
+
 from headway.advisor.derived import FASTEST_PREFILL, SLOWEST_PREFILL, Derived
 from headway.advisor.evidence import (
     LARGEST_CHUNK,
@@ -63,8 +65,13 @@ def _missed_steps(f: Facts, d: Derived) -> Evidence | None:
 def unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if d.unfairness and d.unfairness >= UNFAIR:
         return [
-            *f.cite("lane_min", "lane_max", "preemptions"),
-            f"streams differ by x {d.unfairness:.0f}, but a mixed step serves all alike",
+            *f.cite(*(("lane_min", "lane_max") if f.has("lane_max") else ("lane_rates",)), "preemptions"),
+            (
+                f"streams differ by x {d.unfairness:.0f}"
+                if isfinite(d.unfairness)
+                else "some streams get nothing at all beside others that run"
+            )
+            + ", but a mixed step serves all alike",
         ]
     missed = _missed_steps(f, d)
     if missed and f.engine.schedule == "mixed":

@@ -134,6 +134,9 @@ def serialised(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 #: A processor that is this busy is full; a GPU below this waits for something.
 CPU_FULL, GPU_WAITS = 0.95, 0.9
 
+#: Major page faults in one report (or a second): a host process that fits into memory has next to none.
+MANY_FAULTS = 100
+
 
 def _share(value: float | None) -> float | None:
     """A share that may have been told as a percentage."""
@@ -150,6 +153,8 @@ def host(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         return f.cite("cpu_usage", "gpu_usage")
     if f.high("swap_used"):
         return [*f.cite("swap_used"), *(told or [])]
+    if (f.high("page_faults") or 0) >= MANY_FAULTS and not prefilling:
+        return [*f.cite("page_faults", "longest_gap", "itl"), *(told or [])]
     if (told or (cores is not None and cores <= 2)) and not prefilling:
         return [*(told or []), *f.cite("cpu_cores", "cpu_usage", "itl", "longest_gap", "ttft_change")]
     return f.cite("ttft_change", "itl", "longest_gap") if same_ttft else None

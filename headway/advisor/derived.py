@@ -6,6 +6,7 @@ All in seconds, tokens and tokens a second; None where the facts do not give it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from headway.advisor.facts import Facts
 from headway.core import frontier
@@ -16,6 +17,8 @@ from headway.core.steps import StepModel
 #: a laptop (public reports: 60 tokens/s for a large model on a CPU up to 40,000 on a server GPU).
 SLOWEST_PREFILL = 60.0
 FASTEST_PREFILL = 100_000.0
+#: Rates of that many streams, told in one list and under one setting, are lanes beside each other.
+LANES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,11 @@ def _gap(f: Facts) -> float | None:
     return max(seen) if seen else None
 
 
+def _ratio(most: float | None, least: float | None) -> float | None:
+    """How many times as much; infinite for a lane that got nothing."""
+    return None if not most or least is None else most / least if least else inf
+
+
 def derive(f: Facts) -> Derived:
     """Everything the rules compare; pure arithmetic on what was told."""
     solo, overlap, gap, chunk = _solo(f), _overlap(f), _gap(f), f.chunk
@@ -92,6 +100,9 @@ def derive(f: Facts) -> Derived:
         decode = 1 / solo if solo else 0.0
         implied = chunk / (gap - decode) if gap > decode else None
     lanes = f.high("lane_max"), f.low("lane_min")
+    beside = [n for n, v in f.numbers.items() if n != "lane_rates" and len(v) == len(f.numbers.get("lane_rates", ()))]
+    if lanes == (None, None) and f.series is None and len(f.numbers.get("lane_rates", ())) >= LANES and not beside:
+        lanes = f.high("lane_rates"), f.low("lane_rates")
     work = alone or (prompt / prefill_rate if prompt and prefill_rate else None)
     return Derived(
         solo=solo,
@@ -106,5 +117,5 @@ def derive(f: Facts) -> Derived:
         gap_in_steps=gap / step if gap and step else None,
         work=work,
         excess=frontier.excess(alone, ttft, share) if ttft and alone and share is not None else None,
-        unfairness=lanes[0] / lanes[1] if lanes[0] and lanes[1] else None,
+        unfairness=_ratio(*lanes),
     )

@@ -30,7 +30,7 @@ def test_first_set(case: dict) -> None:
     assert 1 <= len(found.do) <= 3
 
 
-SETS = [("second", 20), ("third", 16), ("fourth", 16), ("fifth", 20), ("sixth", 20), ("seventh", 20)]
+SETS = [("second", 20), ("third", 16), ("fourth", 16), ("fifth", 20), ("sixth", 20), ("seventh", 20), ("own", 20)]
 
 
 @pytest.mark.parametrize(("name", "at_least"), SETS)
