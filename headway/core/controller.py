@@ -62,6 +62,8 @@ class Controller:
         self._rule = POLICIES[policy]
         self._queue = Queue()
         self._retry_at = INFINITY
+        self._saving = False
+        """In this turn: the best candidate waits for the debt to be paid."""
 
     # -- what is the case -------------------------------------------------------------------------
 
@@ -239,7 +241,7 @@ class Controller:
         return None if earliest == INFINITY else max(now, earliest)
 
     def _next(self, now: float) -> Decision | None:
-        self._retry_at = INFINITY
+        self._retry_at, self._saving = INFINITY, False
         busy, in_engine, live = self.in_flight, self.in_engine, self.debt.protected
         for entry, overdue in self._order(now):
             if not entry.work.prefills:
@@ -285,11 +287,14 @@ class Controller:
         if entry.big and not entry.work.paceable and live:
             entry.held = True
             return None  # held: nothing else protects the live answers from it
+        if self._saving:
+            return None  # one before it in order waits for the debt to be paid: what is left over is not for those behind
         coming = live or any(e.phase is Phase.WHOLE and e.work.streams and e.klass.share for e in self.entries.values())
         ahead = self._ahead(entry) if entry.paced and not in_pieces else 0.0
         room, retry_at = self.pacer.grant(now, coming, self.debt, ahead, entry.at)
         if not room:
             self._retry_at = min(self._retry_at, retry_at)
+            self._saving = True
             entry.held |= retry_at == INFINITY  # a share of all there is holds it, as policy `hold` would
             return None
         why = Why.SHARE if live else Why.FREE

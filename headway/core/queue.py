@@ -75,7 +75,8 @@ class Queue:
             self._shorts_lead = max(0, self._shorts_lead + (-tokens if entry.big else tokens))
         if entry.big:
             for other in self.long.by_client.get(entry.work.client, {}).values():
-                other.passed += tokens
+                if other.arrived < entry.arrived:
+                    other.passed += tokens
 
     def order(self, piece: int) -> list[Entry]:
         """Candidates, best first: of each client the next short and the next long one. `piece` is the tokens of one piece: the
@@ -106,6 +107,7 @@ def _first(line: dict[str, Entry]) -> Entry | None:
 
 
 def _least(line: dict[str, Entry]) -> Entry | None:
-    """The ready one with the least left, less what it was passed by, of the best rank; of two alike the older."""
+    """The ready one with the least left, less what it was passed by, of the best rank; of two alike
+    the one that was begun, then the older."""
     ready = [entry for entry in line.values() if entry.ready]
-    return min(ready, key=lambda entry: (entry.rank, entry.uncached - entry.passed, entry.arrived), default=None)
+    return min(ready, key=lambda entry: (entry.rank, entry.uncached - entry.passed, not entry.paced, entry.arrived), default=None)

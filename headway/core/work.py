@@ -77,7 +77,7 @@ class Entry:
     """The policy kept it waiting although it could have been paced, or because it could not: `stretch` counts from the first
     grant."""
     passed: int = 0
-    """Tokens that other long requests of its client were granted while it waited."""
+    """Tokens that long requests of its client that came later were granted before it."""
 
     @property
     def rank(self) -> int:

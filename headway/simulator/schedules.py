@@ -112,6 +112,8 @@ def _shares(trial: Trial, plant: Plant, result: Result) -> None:
                 owed += share * rate * (step.end - step.start) - 1
                 owed = max(owed, -share * rate * plant.controller.debt.credit - 1)
                 result.contended += step.end - step.start
+            else:
+                owed = min(owed, max(0.0, owed - 1))  # it receives all: debt is paid back, no credit
             if owed > slack:
                 result.faults.append(f"{job.id} is owed {owed:.2f} tokens at {step.end:.4f}, {slack:.2f} are allowed")
                 return
