@@ -62,6 +62,26 @@ def test_share_and_ttft_on_target(rule: ChunkRule, asynchronous: bool, share: fl
     assert longest_gap(victim, job.arrives, job.times[0]) <= 0.25 * 1.1
 
 
+@RULES
+@pytest.mark.parametrize("blocked", [0.3, 0.75, 1.0])
+@pytest.mark.parametrize("share", [0.25, 0.4, 0.5, 0.75, 0.9])
+def test_ends_of_steps_seen_late_are_not_taken_for_their_time(rule: ChunkRule, blocked: float, share: float) -> None:
+    costs = Costs(a=0.0185, e=0.01, b=1.05e-4)
+    engine = ToyEngine(StepPacer(Targets(share=share), rule), costs, asynchronous=True, blocked=blocked)
+    warm = intruder(1.0, 9000, "warm")
+    job = intruder(20.0)
+    (victim,) = jobs = victims()
+    meet(engine, [*jobs, warm, job])
+    f = kept(victim, job.arrives, job.times[0], 1.0 / costs.a)
+    assert share - 0.02 <= f <= share + 0.08
+    assert job.ttft <= bound(rule, costs, share, engine, alone(rule, costs, PROMPT))
+    assert longest_gap(victim, job.arrives, job.times[0]) <= 0.25 * 1.1
+    chunks = [prefill for turns, prefill in engine.trace if turns and prefill]
+    settled = sorted(chunks[len(chunks) // 2 :])
+    due = 1568 if rule is HYBRID else (0.25 - costs.a - costs.e) / costs.b
+    assert 0.7 * due <= settled[len(settled) // 2] <= due * 1.02
+
+
 @MODES
 @pytest.mark.parametrize("share", [0.4, 0.5, 0.75, 0.9])
 def test_first_intruder_of_a_cold_engine(asynchronous: bool, share: float) -> None:

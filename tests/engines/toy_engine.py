@@ -1,7 +1,9 @@
 """An engine in virtual time, for the pacer: vLLM's order of handing out a step's budget, and t = a + e + b*p.
 
 Decodes first, then prompts under way, then those that wait; chunks rounded down to blocks where the rule says so. With
-`asynchronous`, a step is scheduled while the one before it runs, as in vLLM.
+`asynchronous`, a step is scheduled while the one before it runs, as in vLLM. With `blocked`, handing over a chunk then takes
+that part of the chunk's own time, and the end of the step before it is seen only after that: as measured on an H200, where
+launching waits while more than about 1,000 kernels are queued.
 """
 
 from __future__ import annotations
@@ -54,8 +56,11 @@ class Costs:
 
 
 class ToyEngine:
-    def __init__(self, pacer: StepPacer, costs: Costs, asynchronous: bool = False, paced: bool = True) -> None:
+    def __init__(
+        self, pacer: StepPacer, costs: Costs, asynchronous: bool = False, paced: bool = True, blocked: float = 0.0
+    ) -> None:
         self.pacer = pacer
+        self.blocked = blocked
         self.costs = costs
         self.depth = 2 if asynchronous else 1
         self.paced = paced
@@ -165,7 +170,13 @@ class ToyEngine:
 
     def _complete(self, coming: deque[Job]) -> None:
         key, turns, chunks, begins = self.flight.popleft()
-        self.now = max(self.now, self.free_at)
+        ended = self.now = max(self.now, self.free_at)
+        if self.flight:
+            _, next_turns, next_chunks, _ = self.flight[0]
+            seconds = self.costs.seconds(ended, len(next_turns), sum(tokens for _, tokens in next_chunks))
+            self.free_at = ended + seconds
+            if next_chunks:
+                self.now += self.blocked * seconds
         for job, _ in chunks:
             if job.begun is None:
                 job.begun = self.now
@@ -173,9 +184,6 @@ class ToyEngine:
             job.times.append(self.now)
             if len(job.times) >= job.outputs:
                 self.running.remove(job)
-        if self.flight:
-            _, next_turns, next_chunks, _ = self.flight[0]
-            self.free_at = self.now + self.costs.seconds(self.now, len(next_turns), sum(tokens for _, tokens in next_chunks))
         if self.watching:
             self.pacer.completed(self.now, key, bool(self.running))
             self.watching = self._prefilling or self.pacer.in_flight

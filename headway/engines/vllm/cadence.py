@@ -17,6 +17,10 @@ Invariants
 4. A grant after which no prefill ran, though a prompt was under way, is followed by one with the engine's own budget: a limit
    set here can slow a prompt down, never stop it.
 5. The share is bounded by stretch/(1 + stretch), so every prefill ends, at the latest after 1 + stretch times its work.
+6. No step is timed from or to a moment that may lie inside another. An asynchronous engine of one process hands a step to the GPU
+   before it takes the result of the one before. Handing over a decode-only step (one graph) takes no time; handing over a chunk waits
+   while more kernels are queued than the driver takes, that is for most of the chunk (three quarters of it on an H200). So the
+   end of a step that a chunk follows is seen late; it is taken to be when it was due.
 """
 
 from __future__ import annotations
@@ -50,6 +54,8 @@ DOORS = 3
 """With so many prompts under way, a further long one waits for its turn."""
 AGAIN = 1.0
 """Seconds until a newcomer that could not be let in is tried once more."""
+RUN = 8
+"""Steps with prefill in a row that are timed together at most."""
 
 
 @dataclass(slots=True)
@@ -66,6 +72,11 @@ class StepPacer:
     _flight: deque[Step] = field(default_factory=deque)
     _last_end: float | None = None
     """End of the latest step, if the engine went on at once with one whose end is reported too."""
+    _run: list[tuple[int, bool]] = field(default_factory=list)
+    """Steps with prefill in a row whose ends may have been seen late: (tokens, beside decodes) of each."""
+    _run_start: float = 0.0
+    _seen: float | None = None
+    """When the latest step's end was seen."""
     _live_at_open: int = 0
     _closed_at: float = 0.0
     _solo_at: float = 0.0
@@ -129,16 +140,33 @@ class StepPacer:
         """The step `key` ended; `busy`: the engine has requests to go on with. A key that is not known is that of a
         `decode_step`."""
         flight = self._flight
-        last, self._last_end = self._last_end, now if busy else None
         if all(step.key != key for step in flight):
+            # A decode-only step from before the overlap; it began when the chunk behind it was scheduled, or a little before.
+            self._last_end = (self._due(now, flight[0].at) if flight and flight[0].prefill else now) if busy else None
+            self._seen = now if busy else None
             return
         while flight:
             step = flight.popleft()
-            self._ended(now, step, step.at if last is None else last)
+            start = step.at if self._last_end is None else self._last_end
+            end = self._end(now, step, start)
             if flight and flight[0].prefill:
-                self.debt.prefill_began(now)
+                self.debt.prefill_began(end)
+            self._ended(now, step, start, end)
+            self._last_end = end
             if step.key == key:
-                return
+                break
+        if not busy:
+            self._last_end = self._seen = None
+
+    def _end(self, now: float, step: Step, start: float) -> float:
+        """When a step seen to end at `now` ended."""
+        late = bool(self._flight) and self._flight[0].prefill > 0
+        return self._due(now, start) if late and not step.prefill else now
+
+    def _due(self, now: float, start: float) -> float:
+        """When a decode-only step that began at `start` was due to end, at the latest `now`."""
+        a = self.fit.a or self._solo_step
+        return now if a is None else min(now, start + a)
 
     @property
     def in_flight(self) -> bool:
@@ -272,20 +300,21 @@ class StepPacer:
                 self.debt.leave(id)
             self._coming &= present
 
-    def _ended(self, now: float, step: Step, start: float) -> None:
-        seconds = now - start
+    def _ended(self, now: float, step: Step, start: float, end: float) -> None:
+        """`step`, which was seen to end at `now`, ran from `start` to `end`."""
+        seconds = end - start
         if step.turns:
             self._steps += 1
             self._steps_at_close += not self.overlap
             self._give_turns(now, step.turns)
         if step.prefill:
-            self.fit.step(step.prefill, bool(step.turns), seconds)
+            self._time_chunk(step, start, end)
             # In whole units, or twice half a block would stay just below a block for ever.
             self.pacer.seen = max(self.pacer.seen, -(-step.prefill // self.rule.unit) * self.rule.unit)
             self.tally.chunks += 1
             self.tally.tokens += step.prefill
             self.debt.prefill_ended(now)
-        elif step.turns and start != step.at:
+        elif step.turns and start != step.at and end == now:
             self.fit.between(seconds)
         for id in step.begins:
             if id in self._coming:
@@ -295,7 +324,22 @@ class StepPacer:
         if step.overlap and step.turns:
             self.tally.overlap_s += seconds
             self.tally.turns_s += min(self._solo_step or seconds, seconds)
-            self.tally.longest_gap = max(self.tally.longest_gap, seconds)
+            self.tally.longest_gap = max(self.tally.longest_gap, now - (step.at if self._seen is None else self._seen))
+        self._seen = now
+
+    def _time_chunk(self, step: Step, start: float, end: float) -> None:
+        """Steps with prefill in a row are timed together: the ends between them were seen late."""
+        if not self._run:
+            self._run_start = start
+        self._run.append((step.prefill, bool(step.turns)))
+        if self._flight and self._flight[0].prefill and len(self._run) < RUN:
+            return
+        tokens = sum(tokens for tokens, _ in self._run)
+        each = min(self.fit.a or 0.0, (end - self._run_start) / len(self._run))
+        rest = end - self._run_start - each * len(self._run)
+        for part, turns in self._run:
+            self.fit.step(part, turns, each + rest * part / tokens)
+        self._run.clear()
 
     def _give_turns(self, now: float, turns: Sequence[str]) -> None:
         victims = self.debt.victims
