@@ -18,8 +18,8 @@ Invariants
    set here can slow a prompt down, never stop it.
 5. The share is bounded by stretch/(1 + stretch), so every prefill ends, at the latest after 1 + stretch times its work.
 6. No step is timed from or to a moment that may lie inside another. An asynchronous engine of one process hands a step to the GPU
-   before it takes the result of the one before. Handing over a decode-only step (one graph) takes no time; handing over a chunk waits
-   while more kernels are queued than the driver takes, that is for most of the chunk (three quarters of it on an H200). So the
+   before it takes the result of the one before. Handing over a decode-only step (one graph) takes no time; handing over a chunk
+   waits while more kernels are queued than the driver takes, for most of the chunk (three quarters of it on an H200). So the
    end of a step that a chunk follows is seen late; it is taken to be when it was due.
 """
 
