@@ -113,6 +113,23 @@ def test_three_victims_and_two_intruders(rule: ChunkRule, asynchronous: bool, sh
 
 @RULES
 @MODES
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.75])
+def test_an_answer_that_waited_behind_the_prompt_for_its_first_token_is_made_up_for(
+    rule: ChunkRule, asynchronous: bool, share: float
+) -> None:
+    """The prompt comes 20 ms before the answer, and has two steps of the whole budget in the engine when that arrives."""
+    costs = Costs(a=0.0185, e=0.01, b=1.05e-4)
+    engine = ToyEngine(StepPacer(Targets(share=share), rule), costs, asynchronous, blocked=0.75 if asynchronous else 0.0)
+    earlier, warm, job = Job("earlier", 0.0, 38, 500), intruder(1.0, 9000, "warm"), intruder(30.0)
+    victim = Job("victim", 30.02, 38, 5000)
+    engine.run([earlier, warm, job, victim], 200.0)
+    tokens = sum(1 for time in victim.times if time <= job.times[0])
+    assert share - 0.02 <= tokens * costs.a / (job.times[0] - victim.arrives) <= share + 0.08
+    assert job.ttft <= bound(rule, costs, share, engine, alone(rule, costs, PROMPT))
+
+
+@RULES
+@MODES
 def test_a_chunk_so_short_that_answers_would_keep_too_much_is_made_longer(rule: ChunkRule, asynchronous: bool) -> None:
     costs = Costs(a=0.06, e=0.0)
     engine = ToyEngine(StepPacer(Targets(share=0.4, gap=0.07), rule), costs, asynchronous)

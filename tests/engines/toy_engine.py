@@ -17,7 +17,7 @@ from headway.engines.vllm.cadence import StepPacer
 from headway.engines.vllm.step import Decision, Work
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     id: str
     arrives: float
@@ -67,7 +67,7 @@ class ToyEngine:
         self.now = 0.0
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
-        self.flight: deque[tuple[int, list[Job], list[tuple[Job, int]], list[Job]]] = deque()
+        self.flight: deque[tuple[int, list[Job], list[tuple[Job, int]], dict[Job, bool]]] = deque()
         self.free_at = 0.0
         self.trace: list[tuple[int, int]] = []
         """(turns, prefill tokens) of each step."""
@@ -122,7 +122,7 @@ class ToyEngine:
                     continue
                 chunks.append((job, tokens))
                 budget -= tokens
-        begins = []
+        begins: dict[Job, bool] = {}
         for job, tokens in chunks:
             if job in self.waiting:
                 self.waiting.remove(job)
@@ -130,7 +130,7 @@ class ToyEngine:
             job.done += tokens
             if not job.left:
                 job.pending = 1
-                begins.append(job)
+                begins[job] = tokens == job.prompt
         for job in turns:
             job.pending += 1
         prefill = sum(tokens for _, tokens in chunks)
@@ -148,7 +148,8 @@ class ToyEngine:
                 self.pacer.came_of(self.now, decision, prompt, prefill)
                 if moved:
                     names = [job.id for job in turns]
-                    self.pacer.scheduled(self.now, self._key, names, prefill, [job.id for job in begins])
+                    waited = {job.id: self.now - job.arrives if whole else 0.0 for job, whole in begins.items()}
+                    self.pacer.scheduled(self.now, self._key, names, prefill, waited)
                 if not left:
                     self.pacer.close(self.now)
             elif moved:

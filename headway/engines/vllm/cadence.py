@@ -26,7 +26,7 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headway.core.debt import DebtLedger
@@ -34,7 +34,7 @@ from headway.core.pacing import Pacer
 from headway.core.targets import Targets
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.settings import within_stretch
-from headway.engines.vllm.step import DOOR, FREE, HOLD, Decision, Step, Tally, Work
+from headway.engines.vllm.step import DOOR, FREE, HOLD, NOTHING, Decision, Step, Tally, Work
 from headway.engines.vllm.stepfit import StepFit
 
 FIRST = 256
@@ -90,6 +90,8 @@ class StepPacer:
     _steps_at_close: int = 0
     _coming: set[str] = field(default_factory=set)
     _turn: bool = False
+    _opened: bool = False
+    """The latest chunk was a newcomer's."""
     _shut: tuple[str | None, float] = (None, 0.0)
     """Newcomer that could not be let in, and when that was."""
     _fruitless: bool = False
@@ -128,8 +130,8 @@ class StepPacer:
         elif not decision.hold and work.under_way:
             self._fruitless = True
 
-    def scheduled(self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Sequence[str] = ()) -> None:
-        """A step was scheduled: answers that have a turn, prefill tokens, requests whose prompt ends with it."""
+    def scheduled(self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Mapping[str, float] = NOTHING) -> None:
+        """A step was scheduled: answers that have a turn, prefill tokens, requests whose prompt ends with it (see Step)."""
         step = Step(key, now, turns, prefill, begins, self.overlap)
         if not self._flight and prefill:
             self.debt.prefill_began(now)
@@ -208,8 +210,7 @@ class StepPacer:
 
     def _alone(self, now: float, work: Work) -> Decision:
         """Nobody decodes: all of the engine's budget, every other step for a newcomer (it might soon be an answer)."""
-        self._turn = not self._turn
-        return DOOR if self._turn and self._wants_door(work) and self._may_open(now, work) else FREE
+        return DOOR if self._door(now, work) else FREE
 
     def _beside(self, now: float, live: int, work: Work, a: float | None) -> Decision:
         chunk = self.chunk(live, a)
@@ -219,8 +220,7 @@ class StepPacer:
             return Decision(budget=chunk, door=True)
         if self.share <= 0 or self._granted(now, tokens):
             self._turn = not self._turn
-            door = self._turn and self._wants_door(work) and self._may_open(now, work)
-            return Decision(budget=chunk, shorts_first=self._turn, door=door)
+            return Decision(budget=chunk, shorts_first=self._turn, door=self._door(now, work))
         if work.newcomer is not None and work.newcomer_tokens <= TINY and self._may_open(now, work):
             return Decision(budget=TINY, door=True)
         return HOLD
@@ -253,11 +253,12 @@ class StepPacer:
         room, _ = self.pacer.grant(now, True, self.debt, ahead)
         return room > 0
 
-    def _wants_door(self, work: Work) -> bool:
-        """Whether a newcomer should get what prompts under way would take first."""
-        if work.newcomer is None or not work.under_way:
-            return False
-        return work.under_way < DOORS or work.newcomer_tokens <= FIRST
+    def _door(self, now: float, work: Work) -> bool:
+        """Whether a newcomer gets what prompts under way would take: never twice in a row, or they would not get on."""
+        wanted = work.newcomer is not None and work.under_way > 0
+        wanted = wanted and (work.under_way < DOORS or work.newcomer_tokens <= FIRST)
+        self._opened = wanted and not self._opened and self._may_open(now, work)
+        return self._opened
 
     def _may_open(self, now: float, work: Work) -> bool:
         """Not again at once to a newcomer that could not be let in: it may lack memory, or a grammar."""
@@ -316,11 +317,11 @@ class StepPacer:
             self.debt.prefill_ended(now)
         elif step.turns and start != step.at and end == now:
             self.fit.between(seconds)
-        for id in step.begins:
+        for id, waited in step.begins.items():
             if id in self._coming:
                 self._coming.discard(id)
                 if self.overlap:
-                    self.debt.join(now, id)
+                    self.debt.join(now, id, waited + max(0.0, start - step.at) if waited else 0.0)
         if step.overlap and step.turns:
             self.tally.overlap_s += seconds
             self.tally.turns_s += min(self._solo_step or seconds, seconds)

@@ -26,7 +26,7 @@ from headway.engines.vllm.cadence import StepPacer
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.report import Report
 from headway.engines.vllm.settings import TargetsFile, read
-from headway.engines.vllm.step import Decision, Work
+from headway.engines.vllm.step import NOTHING, Decision, Work
 from headway.engines.vllm.versions import OVERRIDE, traits
 
 logger = init_logger("vllm.headway")
@@ -99,7 +99,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         scheduled = output.num_scheduled_tokens
         turns = [id for id in live if id in scheduled]
         prefill = output.total_num_scheduled_tokens - sum(scheduled[id] for id in turns)
-        begins = self._begins(scheduled, set(live)) if prefill else ()
+        begins = self._begins(scheduled, set(live)) if prefill else NOTHING
         if not throttle_prefills:
             self.headway.came_of(now, decision, work, prefill)
         if output.total_num_scheduled_tokens:
@@ -210,9 +210,16 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         self._uncached = (request.request_id, max(1, request.num_tokens - cached))
         return self._uncached[1]
 
-    def _begins(self, scheduled: dict[str, int], live: set[str]) -> list[str]:
-        """Requests whose prompt ends with the step just scheduled."""
-        return [id for id in scheduled if id not in live and not self.requests[id].is_prefill_chunk]
+    def _begins(self, scheduled: dict[str, int], live: set[str]) -> dict[str, float]:
+        """Requests whose prompt ends with the step just scheduled, and how long each has waited (see Step.begins)."""
+        begins: dict[str, float] = {}
+        for id, tokens in scheduled.items():
+            request = self.requests[id]
+            if id in live or request.is_prefill_chunk:
+                continue
+            at_once = tokens + max(0, request.num_cached_tokens) >= request.num_tokens and request.num_preemptions == 0
+            begins[id] = max(0.0, time.time() - request.arrival_time) if at_once else 0.0
+        return begins
 
 
 class HeadwayScheduler(_Paced, AsyncScheduler):  # type: ignore[misc]

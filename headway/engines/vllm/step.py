@@ -5,8 +5,11 @@ Invariant: plain data; nothing here knows vLLM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,6 +69,7 @@ class Step:
     turns: Sequence[str] = ()
     """Live answers that have their turn in it."""
     prefill: int = 0
-    begins: Sequence[str] = ()
-    """Requests whose prompt ends with it: live from its end on."""
+    begins: Mapping[str, float] = field(default_factory=dict)
+    """Requests whose prompt ends with it, live from its end on: the seconds that each had waited when it was scheduled, 0 for
+    those that have themselves to blame (their own prompt took several steps)."""
     overlap: bool = False
