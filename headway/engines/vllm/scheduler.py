@@ -99,7 +99,7 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         scheduled = output.num_scheduled_tokens
         turns = [id for id in live if id in scheduled]
         prefill = output.total_num_scheduled_tokens - sum(scheduled[id] for id in turns)
-        begins = self._begins(scheduled, set(live)) if prefill else NOTHING
+        begins = self._begins(output, set(live)) if prefill else NOTHING
         if not throttle_prefills:
             self.headway.came_of(now, decision, work, prefill)
         if output.total_num_scheduled_tokens:
@@ -210,16 +210,15 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         self._uncached = (request.request_id, max(1, request.num_tokens - cached))
         return self._uncached[1]
 
-    def _begins(self, scheduled: dict[str, int], live: set[str]) -> dict[str, float]:
+    def _begins(self, output: Any, live: set[str]) -> dict[str, float]:
         """Requests whose prompt ends with the step just scheduled, and how long each has waited (see Step.begins)."""
-        begins: dict[str, float] = {}
-        for id, tokens in scheduled.items():
-            request = self.requests[id]
-            if id in live or request.is_prefill_chunk:
-                continue
-            at_once = tokens + max(0, request.num_cached_tokens) >= request.num_tokens and request.num_preemptions == 0
-            begins[id] = max(0.0, time.time() - request.arrival_time) if at_once else 0.0
-        return begins
+        at_once = {new.req_id for new in output.scheduled_new_reqs}
+        now = time.time()
+        return {
+            id: max(0.0, now - self.requests[id].arrival_time) if id in at_once else 0.0
+            for id in output.num_scheduled_tokens
+            if id not in live and not self.requests[id].is_prefill_chunk
+        }
 
 
 class HeadwayScheduler(_Paced, AsyncScheduler):  # type: ignore[misc]
