@@ -113,16 +113,18 @@ def test_three_victims_and_two_intruders(rule: ChunkRule, asynchronous: bool, sh
 
 @RULES
 @MODES
+@pytest.mark.parametrize("ahead", [0.02, 0.0])
 @pytest.mark.parametrize("share", [0.4, 0.5, 0.75])
 def test_an_answer_that_waited_behind_the_prompt_for_its_first_token_is_made_up_for(
-    rule: ChunkRule, asynchronous: bool, share: float
+    rule: ChunkRule, asynchronous: bool, share: float, ahead: float
 ) -> None:
-    """The prompt comes 20 ms before the answer, and has two steps of the whole budget in the engine when that arrives."""
+    """The prompt comes just before the answer, and has two steps of the whole budget in the engine when that arrives; or with
+    it, and takes what is left of the answer's own step."""
     costs = Costs(a=0.0185, e=0.01, b=1.05e-4)
     engine = ToyEngine(StepPacer(Targets(share=share), rule), costs, asynchronous, blocked=0.75 if asynchronous else 0.0)
     earlier, warm, job = Job("earlier", 0.0, 38, 500), intruder(1.0, 9000, "warm"), intruder(30.0)
-    victim = Job("victim", 30.02, 38, 5000)
-    engine.run([earlier, warm, job, victim], 200.0)
+    victim = Job("victim", 30.0 + ahead, 38, 5000)
+    engine.run([earlier, warm, victim, job], 200.0)
     tokens = sum(1 for time in victim.times if time <= job.times[0])
     assert share - 0.02 <= tokens * costs.a / (job.times[0] - victim.arrives) <= share + 0.08
     assert job.ttft <= bound(rule, costs, share, engine, alone(rule, costs, PROMPT))
@@ -266,7 +268,7 @@ def test_share_holds_on_any_engine(
     engine = ToyEngine(StepPacer(Targets(share=share), rule), costs, asynchronous)
     all_victims = victims(count)
     job = intruder(60.0, 40_000)
-    engine.run([*all_victims, intruder(10.0, 9000, "warm"), job], until=60.0 + 60.0 + 40 * 40_000 * b)
+    engine.run([*all_victims, intruder(10.0, 9000, "warm"), job], until=60.0 + 60.0 + 40 * 40_000 * b, last=job)
     assert job.times
     f = min(kept(victim, job.arrives, job.times[0], 1.0 / a) for victim in all_victims)
     floor = a / (a + e + b * rule.unit)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headway.engines.vllm.cadence import StepPacer
-from headway.engines.vllm.step import Decision, Work
+from headway.engines.vllm.step import Began, Decision, Work
 
 
 @dataclass(eq=False)
@@ -76,10 +76,13 @@ class ToyEngine:
         self._prefilling = False
         self._key = 0
 
-    def run(self, jobs: list[Job], until: float = 1e9) -> None:
+    def run(self, jobs: list[Job], until: float = 1e9, last: Job | None = None) -> None:
+        """Until all have ended, or until that time, or until `last` has its first token."""
         coming = deque(sorted(jobs, key=lambda job: job.arrives))
         steps = 0
         while (coming or self.waiting or self.running or self.flight) and self.now < until:
+            if last is not None and last.times:
+                return
             steps += 1
             assert steps < 500_000, "no end"
             while coming and coming[0].arrives <= self.now:
@@ -148,8 +151,8 @@ class ToyEngine:
                 self.pacer.came_of(self.now, decision, prompt, prefill)
                 if moved:
                     names = [job.id for job in turns]
-                    waited = {job.id: self.now - job.arrives if whole else 0.0 for job, whole in begins.items()}
-                    self.pacer.scheduled(self.now, self._key, names, prefill, waited)
+                    began = {j.id: Began(self.now - j.arrives, j.prompt) if whole else None for j, whole in begins.items()}
+                    self.pacer.scheduled(self.now, self._key, names, prefill, began)
                 if not left:
                     self.pacer.close(self.now)
             elif moved:

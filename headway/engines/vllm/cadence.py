@@ -34,7 +34,7 @@ from headway.core.pacing import Pacer
 from headway.core.targets import Targets
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.settings import within_stretch
-from headway.engines.vllm.step import DOOR, FREE, HOLD, NOTHING, Decision, Step, Tally, Work
+from headway.engines.vllm.step import DOOR, FREE, HOLD, NOTHING, Began, Decision, Step, Tally, Work
 from headway.engines.vllm.stepfit import StepFit
 
 FIRST = 256
@@ -130,7 +130,9 @@ class StepPacer:
         elif not decision.hold and work.under_way:
             self._fruitless = True
 
-    def scheduled(self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Mapping[str, float] = NOTHING) -> None:
+    def scheduled(
+        self, now: float, key: int, turns: Sequence[str], prefill: int, begins: Mapping[str, Began | None] = NOTHING
+    ) -> None:
         """A step was scheduled: answers that have a turn, prefill tokens, requests whose prompt ends with it (see Step)."""
         step = Step(key, now, turns, prefill, begins, self.overlap)
         if not self._flight and prefill:
@@ -317,16 +319,23 @@ class StepPacer:
             self.debt.prefill_ended(now)
         elif step.turns and start != step.at and end == now:
             self.fit.between(seconds)
-        for id, waited in step.begins.items():
+        for id, began in step.begins.items():
             if id in self._coming:
                 self._coming.discard(id)
                 if self.overlap:
-                    self.debt.join(now, id, waited + max(0.0, start - step.at) if waited else 0.0)
+                    self.debt.join(now, id, self._kept_waiting(step, began, end))
         if step.overlap and step.turns:
             self.tally.overlap_s += seconds
             self.tally.turns_s += min(self._solo_step or seconds, seconds)
             self.tally.longest_gap = max(self.tally.longest_gap, now - (step.at if self._seen is None else self._seen))
         self._seen = now
+
+    def _kept_waiting(self, step: Step, began: Began | None, end: float) -> float:
+        """Seconds by which others' prompts delayed an answer's first token: before its step, and within it."""
+        model = self.fit.model()
+        if began is None or model is None:
+            return 0.0
+        return max(0.0, began.waited + end - step.at - model.a - model.b * began.tokens)
 
     def _time_chunk(self, step: Step, start: float, end: float) -> None:
         """Steps with prefill in a row are timed together: the ends between them were seen late."""

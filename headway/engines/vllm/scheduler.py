@@ -26,7 +26,7 @@ from headway.engines.vllm.cadence import StepPacer
 from headway.engines.vllm.chunks import ChunkRule
 from headway.engines.vllm.report import Report
 from headway.engines.vllm.settings import TargetsFile, read
-from headway.engines.vllm.step import NOTHING, Decision, Work
+from headway.engines.vllm.step import NOTHING, Began, Decision, Work
 from headway.engines.vllm.versions import OVERRIDE, traits
 
 logger = init_logger("vllm.headway")
@@ -210,13 +210,13 @@ class _Paced(SchedulerInterface):  # type: ignore[misc]
         self._uncached = (request.request_id, max(1, request.num_tokens - cached))
         return self._uncached[1]
 
-    def _begins(self, output: Any, live: set[str]) -> dict[str, float]:
-        """Requests whose prompt ends with the step just scheduled, and how long each has waited (see Step.begins)."""
+    def _begins(self, output: Any, live: set[str]) -> dict[str, Began | None]:
+        """Requests whose prompt ends with the step just scheduled (see Step.begins)."""
         at_once = {new.req_id for new in output.scheduled_new_reqs}
         now = time.time()
         return {
-            id: max(0.0, now - self.requests[id].arrival_time) if id in at_once else 0.0
-            for id in output.num_scheduled_tokens
+            id: Began(max(0.0, now - self.requests[id].arrival_time), tokens) if id in at_once else None
+            for id, tokens in output.num_scheduled_tokens.items()
             if id not in live and not self.requests[id].is_prefill_chunk
         }
 

@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
-NOTHING: Mapping[str, float] = MappingProxyType({})
+
+class Began(NamedTuple):
+    """A request whose prompt ends with the step in which it began."""
+
+    waited: float
+    """Seconds from its arrival until the step was scheduled."""
+    tokens: int
+    """Of its prompt, in that step."""
+
+
+NOTHING: Mapping[str, Began | None] = MappingProxyType({})
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,7 +80,6 @@ class Step:
     turns: Sequence[str] = ()
     """Live answers that have their turn in it."""
     prefill: int = 0
-    begins: Mapping[str, float] = field(default_factory=dict)
-    """Requests whose prompt ends with it, live from its end on: the seconds that each had waited when it was scheduled, 0 for
-    those that have themselves to blame (their own prompt took several steps)."""
+    begins: Mapping[str, Began | None] = field(default_factory=dict)
+    """Requests whose prompt ends with it, live from its end on. None: its own prompt took several steps."""
     overlap: bool = False
