@@ -139,7 +139,8 @@ async def engine(kind: str, era: Era, blocks: int, longest: int) -> AsyncIterato
         "--max-num-batched-tokens", "2048", "--max-num-seqs", "8", "--enable-prefix-caching",
         "--num-gpu-blocks-override", str(blocks), "--max-model-len", str(longest), *era.arguments,
     )  # fmt: skip
-    async with serve_vllm(python, model(era.model, python), arguments) as url:
+    log = Path(tempfile.gettempdir()) / f"index-replay-{era.name}.log"
+    async with serve_vllm(python, model(era.model, python), arguments, log_path=log) as url:
         yield url
 
 
