@@ -148,9 +148,10 @@ async def replay(kind: str, era: Era, calls: Sequence[Call], scale: float, fits:
     sizes: dict[str, float] = {}
     for call in calls:
         sizes[call.session] = max(sizes.get(call.session, 0.0), call.input_tokens / scale)
-    longest = int(max(sizes.values()) * 1.6) + 1024
+    longest = int(max(sizes.values()) * 1.1) + 512
     working = sum(sizes.values())
-    blocks = max(int(fits * working / era.block), longest // era.block + 4 * era.states + 8)  # the longest must fit
+    # The longest must fit, and with recurrent states vLLM wants room for twice as much.
+    blocks = max(int(fits * working / era.block), (2 if era.states else 1) * (longest // era.block) + 16)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "decisions"
         async with AsyncExitStack() as stack:

@@ -15,7 +15,11 @@ def parse(page: str) -> EngineMetrics | None:
     if "requests_processing" not in values:
         return None
     return EngineMetrics(
-        running=values["requests_processing"], waiting=values.get("requests_deferred", 0.0), block_size=1, states=False
+        running=values["requests_processing"],
+        waiting=values.get("requests_deferred", 0.0),
+        hits=values.get("prompt_tokens_cached"),
+        block_size=1,
+        states=False,
     )
 
 

@@ -15,6 +15,7 @@ from headway.core.policy import POLICIES
 from headway.core.resends import Mode
 from headway.core.routing import Role
 from headway.core.targets import Targets
+from headway.engines.families import FAMILIES
 from headway.errors import UsageError
 from headway.gateway.classify import ClassRule
 
@@ -65,6 +66,8 @@ class UpstreamConfig:
     role: Role = Role.ANY
     key: str | None = None
     """Sent there in place of --upstream-key."""
+    engine: str = "auto"
+    """Family of the engine (engines/families.py); auto: by its own pages."""
     drain: bool = False
     """It gets no new requests; those under way end."""
 
@@ -126,7 +129,7 @@ def parse_origin(text: str, option: str = "--upstream") -> Origin:
     return Origin(parts.hostname, port or (443 if tls else 80), tls, prefix.encode())
 
 
-FIELDS = ("url", "name", "role", "key", "drain")
+FIELDS = ("url", "name", "role", "key", "engine", "drain")
 """Fields of an upstream: in a TOML table, or behind its URL as `URL,role=bulk,name=big`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}")
 
@@ -155,8 +158,11 @@ def _upstream(table: dict[str, Any], shown: str) -> UpstreamConfig:
         raise UsageError(f"--upstream {shown}: role {role!r} is not one of {', '.join(Role)}")
     if drain not in (True, False, "true", "false"):
         raise UsageError(f"--upstream {shown}: drain {drain!r} is not true or false")
+    engine = table.get("engine", "auto")
+    if engine != "auto" and engine not in FAMILIES:
+        raise UsageError(f"--upstream {shown}: engine {engine!r} is not one of auto, {', '.join(FAMILIES)}")
     origin = parse_origin(table.get("url", ""))
-    return UpstreamConfig(origin, name, Role(role), parse_key(table.get("key")), drain in (True, "true"))
+    return UpstreamConfig(origin, name, Role(role), parse_key(table.get("key")), engine, drain in (True, "true"))
 
 
 def parse_upstreams(texts: list[str]) -> tuple[UpstreamConfig, ...]:

@@ -22,18 +22,19 @@ PATIENCE_S = 5.0
 
 async def configured_pacing(upstream: Upstream) -> str:
     """Why it paces by itself, in words; empty where it does not, or does not say."""
-    sglang = await _page(upstream, b"/get_server_info")
-    if sglang is not None and (why := by_sglang_config(_json(sglang))):
+    sglang = await page_of(upstream, b"/get_server_info")
+    if sglang is not None and (why := by_sglang_config(as_json(sglang))):
         return why
-    vllm = await _page(upstream, b"/server_info?config_format=text")
+    vllm = await page_of(upstream, b"/server_info?config_format=text")
     if vllm is None:
         return ""
-    version = _json(await _page(upstream, b"/version") or b"")
+    version = as_json(await page_of(upstream, b"/version") or b"")
     known = version.get("version") if isinstance(version, dict) else None
     return by_vllm_config(vllm.decode("utf-8", "replace"), str(known or "0"))
 
 
-async def _page(upstream: Upstream, path: bytes) -> bytes | None:
+async def page_of(upstream: Upstream, path: bytes) -> bytes | None:
+    """A page of the engine; None where it has none."""
     try:
         reply = await fetch(upstream.dialer, upstream.head(b"GET", path), timeout=PATIENCE_S)
     except (UpstreamLost, TimeoutError):
@@ -41,7 +42,8 @@ async def _page(upstream: Upstream, path: bytes) -> bytes | None:
     return reply.body if reply.status == 200 else None
 
 
-def _json(body: bytes) -> object:
+def as_json(body: bytes) -> object:
+    """None for what is no JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):

@@ -52,7 +52,7 @@ class Cutter:
         if not isinstance(decoded, dict):
             raise ValueError("not an object")
         self._shape = shape
-        self._turns = decoded.get(shape.turns)
+        self._turns: Any = decoded.get(shape.turns)
         self._base = {name: value for name, value in decoded.items() if name not in DROPPED} | shape.one_token
         self._ends: list[int] = []
         """Characters of text up to the end of each turn."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headway.core.classes import INTERACTIVE
 from headway.core.textindex import PromptText
+from headway.gateway.cutting import SHAPES
 from headway.gateway.dialects.ask import Ask
 from headway.gateway.dialects.table import Dialect
 from headway.gateway.fleet import Load
@@ -53,6 +54,12 @@ class Exchange:
     @property
     def prefills(self) -> bool:
         return self.dialect.held and len(self.body) > 0
+
+    @property
+    def has_text(self) -> bool:
+        """Its prompt is text that can be cut (cutting.py): a known dialect, nothing but text, all of it in this body."""
+        ask = self.ask
+        return self.dialect.name in SHAPES and bool(ask.text) and not ask.media and ask.ids is None and not ask.partial
 
     def may_go_again(self, error: UpstreamLost) -> bool:
         """Whether the request may go to another upstream after this one was lost. Yes where it cannot have been worked on,

@@ -11,9 +11,13 @@ from headway.gateway.exchange import Exchange
 from headway.gateway.metrics import Metrics
 from headway.gateway.pieces import Pacing
 from headway.gateway.stream import ResponseRelay
+from headway.gateway.textpieces import TextPacing
 from headway.gateway.upstream import Upstream
 
 log = logging.getLogger("headway.gateway")
+
+LEAST_PRIMED = 1024
+"""Tokens that must be cached before the time of an answer says whether they were found."""
 
 
 def shape_of(ask: Ask) -> bytes:
@@ -26,7 +30,7 @@ def learn(
     metrics: Metrics,
     exchange: Exchange,
     guess: Guess,
-    pacing: Pacing | None,
+    pacing: Pacing | TextPacing | None,
     relay: ResponseRelay,
     sent: float,
 ) -> None:
@@ -37,14 +41,14 @@ def learn(
     if relay.prompt_tokens:
         upstream.estimator.learn(ask.size, relay.prompt_tokens)
     if pacing is not None:
-        primed = pacing.done * pacing.block
+        primed = pacing.primed
         seen = relay.cached_tokens
         if seen is None and upstream.engine.reports and relay.prompt_tokens:
             seen = 0
         missed = seen < primed if seen is not None else _took_too_long(upstream, pacing, relay, sent)
         if missed and primed:
             # The pieces were cached, yet this request did not find them: it was rendered otherwise, or they were evicted.
-            upstream.blocks.deny(pacing.keys, (seen or 0) // pacing.block)
+            pacing.missed(seen or 0)
             if prompt is not None:
                 upstream.texts.deny(prompt)
             if pacing.sent:
@@ -53,7 +57,7 @@ def learn(
         if pacing.sent:
             upstream.found(shape_of(ask))
         if prompt is not None:
-            upstream.texts.confirm(prompt, len(pacing.ids), primed)
+            upstream.texts.confirm(prompt, relay.prompt_tokens or pacing.tokens, max(primed, seen or 0))
     elif prompt is not None:
         cached = relay.cached_tokens
         if cached is None and upstream.engine.reports and relay.prompt_tokens:
@@ -74,9 +78,9 @@ def _paced_in_vain(upstream: Upstream, metrics: Metrics, ask: Ask, primed: int, 
     )
 
 
-def _took_too_long(upstream: Upstream, pacing: Pacing, relay: ResponseRelay, sent: float) -> bool:
+def _took_too_long(upstream: Upstream, pacing: Pacing | TextPacing, relay: ResponseRelay, sent: float) -> bool:
     """Without cached_tokens in the answer: whether its first output came as late as a whole prefill would have."""
     model = upstream.controller.pacer.model
-    if model is None or relay.first_output is None or pacing.done < 4:
+    if model is None or relay.first_output is None or pacing.primed < LEAST_PRIMED:
         return False
-    return relay.first_output - sent > 0.7 * model.prefill(len(pacing.ids)) + upstream.controller.learner.last_overhead
+    return relay.first_output - sent > 0.7 * model.prefill(pacing.tokens) + upstream.controller.learner.last_overhead

@@ -83,6 +83,19 @@ class Pacing:
     def uncached(self) -> int:
         return len(self.ids) - self.done * self.block
 
+    @property
+    def primed(self) -> int:
+        """Tokens that the request itself should find cached."""
+        return self.done * self.block
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    def missed(self, seen: int) -> None:
+        """The request itself found only `seen` tokens of what the pieces had put there."""
+        self.upstream.blocks.deny(self.keys, seen // self.block)
+
     async def run(self) -> None:
         """Send pieces as they are granted, until the request itself is. Raises GaveUp, Expired."""
         while True:

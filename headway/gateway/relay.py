@@ -24,6 +24,7 @@ from headway.core.policy import HOLDING, PACING
 from headway.core.resends import Mode
 from headway.core.textindex import Guess, PromptText
 from headway.core.work import Why, Work
+from headway.gateway import textpieces
 from headway.gateway.classify import class_of, keys_of, session_of
 from headway.gateway.config import Config
 from headway.gateway.desk import Expired, Permit
@@ -38,6 +39,7 @@ from headway.gateway.pieces import GaveUp, Pacing, prepare, shared_headers
 from headway.gateway.priority import in_body, in_head
 from headway.gateway.resends import Resends
 from headway.gateway.stream import ResponseRelay
+from headway.gateway.textpieces import TextPacing
 from headway.gateway.transport.interface import BodyTooLarge, Downstream, RequestHead, ResponseHead, UpstreamLost
 from headway.gateway.upstream import Upstream
 
@@ -152,24 +154,31 @@ class Relay:
             return self._not_now(exchange, 503, "overloaded_error", Outcome.WAIT_EXPIRED, message, wait)
 
     def _work(self, upstream: Upstream, exchange: Exchange, guess: Guess) -> Work:
-        dialect, ask = exchange.dialect, exchange.ask
+        ask = exchange.ask
         return Work(
             id=str(next(self._ids)),
             uncached=max(1, guess.tokens - guess.cached),
             cached=guess.cached,
             client=client_of(exchange.down),
             streams=ask.stream is not False,
-            paceable=dialect.paced and ask.render is not None and not upstream.is_unpaceable(shape_of(ask)),
+            paceable=self._may_be_paced(upstream, exchange),
             klass=exchange.klass,
             prefills=exchange.prefills,
             since=exchange.since,
         )
 
+    def _may_be_paced(self, upstream: Upstream, exchange: Exchange) -> bool:
+        dialect, ask = exchange.dialect, exchange.ask
+        if upstream.is_unpaceable(shape_of(ask)):
+            return False
+        by_token = dialect.paced and ask.render is not None
+        return by_token if upstream.engine.renders else exchange.has_text
+
     async def _in_turn(self, upstream: Upstream, exchange: Exchange, guess: Guess, permit: Permit) -> Outcome:
         down, dialect, ask = exchange.down, exchange.dialect, exchange.ask
         outcome, pacing = Outcome.PASSED, None
         if not permit.entry.ready:
-            outcome, pacing = await self._pieces(upstream, exchange, permit)
+            outcome, pacing = await self._pieces(upstream, exchange, guess, permit)
         else:
             decision = await permit.grant()
             if decision.why in UNPACED_FOR and permit.entry.big and self.config.policy in PACING:
@@ -196,12 +205,18 @@ class Relay:
             self._keeper.answered(down.request, relay.headers)
         return outcome
 
-    async def _pieces(self, upstream: Upstream, exchange: Exchange, permit: Permit) -> tuple[Outcome, Pacing | None]:
+    async def _pieces(
+        self, upstream: Upstream, exchange: Exchange, guess: Guess, permit: Permit
+    ) -> tuple[Outcome, Pacing | TextPacing | None]:
         """A big request that may be paced: render it and send its pieces, until its own turn has come."""
-        ask, pacing = exchange.ask, None
+        ask, request = exchange.ask, exchange.down.request
+        pacing: Pacing | TextPacing
         try:
-            request = self._with_priority(exchange.down.request, exchange)
-            pacing = await prepare(upstream, permit, ask, shared_headers(request.headers))
+            request = self._with_priority(request, exchange)
+            if upstream.engine.renders:
+                pacing = await prepare(upstream, permit, ask, shared_headers(request.headers))
+            else:
+                pacing = textpieces.prepare(upstream, permit, exchange.dialect.name, request, exchange.body, guess)
             await pacing.run()
             if pacing.sent:
                 return Outcome.PACED, pacing

@@ -29,14 +29,17 @@ from headway.core.policy import ASIDE
 from headway.core.prefix import BlockIndex
 from headway.core.textindex import Guess, PromptText, Rule, TextIndex
 from headway.core.work import Decision, Entry, Expire, Piece
+from headway.engines.families import Family
+from headway.engines.families import by_metrics as by_page
+from headway.engines.metrics import EngineMetrics
 from headway.engines.selfpacing import by_metrics
-from headway.engines.vllm.metrics import EngineMetrics, parse
 from headway.engines.vllm.probe import Answer, Found, Question, probe
 from headway.gateway.calls import Reply, fetch
 from headway.gateway.config import Config, UpstreamConfig
 from headway.gateway.configured import configured_pacing
 from headway.gateway.desk import Desk, clock
 from headway.gateway.metrics import Metrics, UpstreamGauges
+from headway.gateway.recognition import recognise
 from headway.gateway.transport.framing import end_to_end
 from headway.gateway.transport.interface import Dialer, Headers, LostReason, RequestHead, UpstreamLost
 
@@ -46,6 +49,8 @@ SCRAPE_S = 5.0
 """Seconds between two looks at the engine's /metrics."""
 MODELS_S = 60.0
 """Seconds between two looks at the models that one of several upstreams serves."""
+TEXT_UNIT = 128
+"""Tokens in which pieces are measured where they are cut by text: finer cuts cost more than they give."""
 SHAPES = 256
 """Most prompt shapes remembered as not to be paced."""
 MISSES = 2
@@ -60,8 +65,11 @@ class _Details(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
+    prompt_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
+    input_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+    cache_read_input_tokens: int | None = None
 
 
 class _Completion(msgspec.Struct):
@@ -91,13 +99,24 @@ class Engine:
         """It says how many prompt tokens were cached."""
         self.probed = False
         self.up: bool | None = None
+        self.loading = False
+        """It answers, but only that it is not ready."""
         self.gone = False
         """It could not be reached: what it had cached may be lost."""
         self.latest: EngineMetrics | None = None
+        self.family: Family | None = None
+        """None while it has not been recognised."""
+        self.facts: EngineMetrics | None = None
+        """What a page that describes its configuration says."""
         self.scheduler = ""
         """Why its own scheduler paces prefill, as /metrics says; empty where it does not."""
         self.configured: str | None = None
         """The same, as its configuration says; None: not asked yet."""
+
+    @property
+    def renders(self) -> bool:
+        """Its /tokenize gives a chat's token ids: pieces are cut by token, not by text."""
+        return self.family is None or self.family.renders
 
     @property
     def paces(self) -> str:
@@ -174,8 +193,11 @@ class Upstream:
         return [*others, (b"Authorization", b"Bearer " + key.encode())]
 
     async def post(self, path: bytes, body: Any, headers: Headers = (), timeout: float | None = None) -> Reply:
+        return await self.post_raw(path, msgspec.json.encode(body), headers, timeout)
+
+    async def post_raw(self, path: bytes, body: bytes, headers: Headers = (), timeout: float | None = None) -> Reply:
         head = self.head(b"POST", path, [*headers, (b"Content-Type", b"application/json")])
-        return await fetch(self.dialer, head, msgspec.json.encode(body), timeout)
+        return await fetch(self.dialer, head, body, timeout)
 
     async def scrape(self) -> EngineMetrics | None:
         """The engine's /metrics now, or None where it has none."""
@@ -189,22 +211,36 @@ class Upstream:
             self._set_up(False)
             return None
         self._set_up(True)
-        self.health.checked(self.desk.now)
+        self.engine.loading = reply.status == 503
+        if self.engine.loading:
+            self.health.failed(self.desk.now)  # llama.cpp says so of every page until its model is there
+        else:
+            self.health.checked(self.desk.now)
         if reply.status != 200:
             return None
         page = reply.body.decode("utf-8", "replace")
         self.engine.scheduler = by_metrics(page)
-        return parse(page)
+        if self.engine.family is None:
+            self.engine.family = by_page(page)
+        return self.engine.family.metrics(page) if self.engine.family is not None else None
 
     @staticmethod
-    def cached_tokens(reply: Reply) -> int | None:
-        """cached_tokens as a non-streaming answer reports them; None where it does not."""
+    def usage(reply: Reply) -> tuple[int | None, int | None]:
+        """(prompt tokens, cached tokens) as a non-streaming answer of any dialect reports them; None where it does not."""
         try:
             usage = _completion.decode(reply.body).usage
         except msgspec.DecodeError:
-            return None
-        details = usage.prompt_tokens_details if usage is not None else None
-        return details.cached_tokens if details is not None else None
+            return None, None
+        if usage is None:
+            return None, None
+        details = usage.prompt_tokens_details or usage.input_tokens_details
+        cached = details.cached_tokens if details is not None else usage.cache_read_input_tokens
+        if usage.prompt_tokens is None and usage.input_tokens is not None and usage.cache_read_input_tokens is not None:
+            return usage.input_tokens + usage.cache_read_input_tokens, cached  # Anthropic counts them apart
+        return usage.prompt_tokens or usage.input_tokens, cached
+
+    def cached_tokens(self, reply: Reply) -> int | None:
+        return self.usage(reply)[1]
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -248,6 +284,8 @@ class Upstream:
                 self.models = frozenset(await self._model_ids()) or None
             if self.engine.up and self.engine.configured is None and self.config.policy in ASIDE:
                 self.engine.configured = await configured_pacing(self)
+            if self.engine.family is None and self.engine.up and not self.engine.loading:
+                await self._recognise()
             if latest is not None:
                 self._learn_metrics(latest)
             self._tell_controller()
@@ -257,17 +295,29 @@ class Upstream:
                     self._probing = asyncio.create_task(self._run_probe())
             await asyncio.sleep(SCRAPE_S if self.engine.up else 1.0)
 
+    async def _recognise(self) -> None:
+        engine = self.engine
+        engine.family, engine.facts = await recognise(self)
+        log.info("upstream %s: %s", self.target.origin.url, engine.family.name)
+        if engine.facts is not None:
+            self._learn_facts(engine.facts)
+
+    def _learn_facts(self, facts: EngineMetrics) -> None:
+        """What /metrics or another page says of the cache."""
+        engine = self.engine
+        self._size_indexes()
+        if engine.caching is None and facts.prefix_caching is not None:
+            engine.caching = facts.prefix_caching
+        if engine.block is None and facts.block_size is not None:
+            self._set_block(facts.block_size, confirmed=False)
+
     def _learn_metrics(self, latest: EngineMetrics) -> None:
         engine = self.engine
         if engine.restarted(latest):
             log.info("the engine's counters went back: it restarted")
             self._forget()
         engine.latest = latest
-        self._size_indexes()
-        if engine.caching is None and latest.prefix_caching is not None:
-            engine.caching = latest.prefix_caching
-        if engine.block is None and latest.block_size is not None:
-            self._set_block(latest.block_size, confirmed=False)
+        self._learn_facts(latest)
         foreign = int(latest.running) - self.controller.in_engine
         self.gauges.foreign.set(max(0, foreign) if self._probing is None else 0)
 
@@ -351,7 +401,7 @@ class Upstream:
 
     def _size_indexes(self) -> None:
         """The indexes hold as much as the engine's KV cache."""
-        latest, block = self.engine.latest, self.engine.block
+        latest, block = self.engine.latest or self.engine.facts, self.engine.block
         if latest is not None and latest.blocks and block:
             self.blocks.resize(latest.blocks)
             self.texts.resize(latest.blocks * block)
@@ -362,7 +412,8 @@ class Upstream:
         """What is known of the engine, as the controller sees it."""
         engine = self.engine
         paces = {"yes": "--engine-paces says so", "no": ""}.get(self.config.engine_paces, engine.paces)
-        capability = Capability(block=engine.block, caching=engine.caching, paces=paces)
+        block = engine.block if engine.renders or engine.block is None else max(engine.block, TEXT_UNIT)
+        capability = Capability(block=block, caching=engine.caching, paces=paces)
         before = self.controller.capability
         if capability == before:
             return
@@ -459,7 +510,7 @@ class Upstream:
         self.blocks.clear()
         self.texts.clear()
         self._misses.clear()
-        engine.block = engine.caching = engine.reports = engine.latest = None
+        engine.block = engine.caching = engine.reports = engine.latest = engine.family = engine.facts = None
         engine.block_confirmed = engine.probed = engine.gone = False
         engine.configured = None
         self.controller.forget(self.desk.now)

@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 
 from headway.core.targets import Targets
+from headway.engines.families import FAMILIES
 from headway.gateway.config import Address, Config, UpstreamConfig, parse_origin
 from headway.gateway.server import Gateway, start
 from headway.gateway.status import snapshot
@@ -159,6 +160,7 @@ def teach(served: Gateway, block: int = BLOCK, upstream: Upstream | None = None)
     """What a probe of FAST would have found, without the time that it takes."""
     upstream = upstream or served.upstream
     upstream.engine.caching, upstream.engine.reports, upstream.engine.probed = True, True, True
+    upstream.engine.family = FAMILIES["vllm"]
     upstream._set_block(block, confirmed=True)
     for tokens in (64, 128, 256, 512, 64, 128, 256, 512, 1024):
         upstream.controller.timed(upstream.desk.now, tokens, 0.014 + 100e-6 * tokens)
@@ -358,7 +360,7 @@ class Scripted:
     """An upstream that answers as told and keeps what it was sent. What a gateway asks for itself, /metrics and pages about the
     configuration, is not there and is not kept, unless with `metrics`."""
 
-    OWN = (b"/metrics", b"/get_server_info", b"/server_info?config_format=text")
+    OWN = (b"/metrics", b"/get_server_info", b"/server_info?config_format=text", b"/version", b"/props")
 
     def __init__(self, script: Script, metrics: bool = False) -> None:
         self.metrics = metrics

@@ -86,6 +86,12 @@ def probe(seed: int, hint: int | None, caching: bool | None = None) -> Probe:
             if below is not None and hit > below:
                 found.block, found.caching = hit - below, True
                 yield from _sizes(found, seed, found.block)
+            elif below is not None and hit == below:
+                # The length is itself a whole number of blocks: one that is none tells blocks from tokens.
+                odd = yield from _hit(found, seed + 12 + length, hit - 3)
+                if odd is not None and 0 < odd < hit:
+                    found.block, found.caching = (1 if odd == hit - 3 else hit - odd), True
+                    yield from _sizes(found, seed, max(found.block, UNCACHED))
             return found
         length *= 2
     found.caching = False
