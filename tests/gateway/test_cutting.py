@@ -67,8 +67,9 @@ def test_every_dialect() -> None:
 @pytest.mark.parametrize(
     "dialect,body",
     [
-        ("chat", b"[]"), ("chat", b"{"), ("chat", b'{"messages": 3}'), ("chat", b'{"messages": [3]}'), ("chat", b'{"messages": []}'),
-        ("chat", b'{"messages": [{"role": "user", "content": 7}]}'), ("other", b'{"messages": "x"}'), ("completions", b'{"prompt": [1]}'),
+        ("chat", b"[]"), ("chat", b"{"), ("chat", b'{"messages": 3}'), ("chat", b'{"messages": [3]}'),
+        ("chat", b'{"messages": []}'), ("chat", b'{"messages": [{"role": "user", "content": 7}]}'),
+        ("other", b'{"messages": "x"}'), ("completions", b'{"prompt": [1]}'),
     ],
 )  # fmt: skip
 def test_what_has_no_text(dialect: str, body: bytes) -> None:

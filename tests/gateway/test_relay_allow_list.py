@@ -113,7 +113,7 @@ def test_health_never_waits() -> None:
         writer.write(OK)
 
     async def main() -> None:
-        async with scripted(answer) as (upstream, url), gateway(url, "serialize", queue=1) as served:
+        async with scripted(answer, metrics=True) as (upstream, url), gateway(url, "serialize", queue=1) as served:
             assert isinstance(upstream, Scripted)
             slow = [asyncio.ensure_future(post(served.front.port, "/v1/completions", {"n": n})) for n in range(2)]
             await asyncio.sleep(0.05)
