@@ -148,6 +148,9 @@ def serve(
     priority_by: Annotated[
         str, typer.Option(envvar="HEADWAY_PRIORITY_BY", help="header or body: how a class's priority goes to the engine")
     ] = "header",
+    shadow: Annotated[
+        bool, typer.Option("--shadow", envvar="HEADWAY_SHADOW", help="hold nothing, tell what each policy would have done")
+    ] = False,
     engine_paces: Annotated[
         str, typer.Option(envvar="HEADWAY_ENGINE_PACES", help="yes, no, or auto: does the engine pace prefill by itself")
     ] = "auto",
@@ -179,7 +182,8 @@ def serve(
         upstreams=parse_upstreams(upstream),
         listen=parse_address(listen, "--listen"),
         status=parse_address(status, "--status") if status is not None else beside(parse_address(listen, "--listen")),
-        policy=parse_policy(policy),
+        policy="passthrough" if shadow and parse_policy(policy) else parse_policy(policy),
+        shadow=shadow,
         targets=targets,
         classes=classes,
         class_rules=parse_rules(class_rule or []),

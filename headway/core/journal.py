@@ -21,6 +21,7 @@ from typing import Any
 from headway.core.capability import Capability
 from headway.core.classes import Classes, TrafficClass
 from headway.core.controller import Controller, QueueFull
+from headway.core.forecast import Forecast
 from headway.core.targets import Targets
 from headway.core.work import Decision, Entry, Work
 
@@ -122,6 +123,10 @@ class RecordedController(Controller):
         decisions = super().decide(now)
         self._record(now, "decide", decisions=[as_record(decision) for decision in decisions])
         return decisions
+
+    def would(self, now: float, id: str, forecasts: Mapping[str, Forecast]) -> None:
+        """What each policy would have done with a request that has just arrived."""
+        self._record(now, "would", id=id, policies={name: asdict(forecast) for name, forecast in forecasts.items()})
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -240,5 +245,6 @@ APPLY: dict[str, Callable[[Controller, float, Mapping[str, Any]], None]] = {
     "first_output": lambda c, now, r: c.first_output(now, r["id"]),
     "outputs": _outputs,
     "leave": lambda c, now, r: c.leave(now, r["id"]),
+    "would": lambda c, now, r: None,
 }
 """What a record of each event does to a controller."""

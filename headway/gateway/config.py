@@ -97,6 +97,8 @@ class Config:
     """Largest request body, bytes."""
     drain: float = 30.0
     """Seconds that answers under way may take to end after SIGTERM."""
+    shadow: bool = False
+    """Relay everything at once, and write down what each policy would have done."""
     engine_paces: str = "auto"
     """Whether the engine paces prefill by itself: `yes`, `no`, or `auto` to ask it."""
     decision_log: Path | None = None

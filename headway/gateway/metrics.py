@@ -7,6 +7,7 @@ import contextlib
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from headway.core.forecast import Forecast
 from headway.core.outcome import Outcome, Unpaced
 from headway.core.work import Why
 
@@ -44,6 +45,12 @@ class Metrics:
             "headway_prefill_tokens_in_flight", "Uncached prompt tokens granted and not yet done", u, registry=r
         )
         self._grants = Counter("headway_grants", "Requests and pieces let into an engine, by why", ["why"], registry=r)
+        self._shadow = Counter(
+            "headway_shadow_requests", "With --shadow: what each policy would have done", ["policy", "do"], registry=r
+        )
+        self._shadow_ttft = Counter(
+            "headway_shadow_ttft_seconds", "With --shadow: predicted times to first token, summed", ["policy"], registry=r
+        )
         self.aside = Gauge(
             "headway_stepped_aside", "1 while the engine paces prefill by itself and the policy leaves it to it", u, registry=r
         )
@@ -70,6 +77,10 @@ class Metrics:
 
     def granted(self, why: Why) -> None:
         self._whys[why].inc()
+
+    def would(self, policy: str, forecast: Forecast) -> None:
+        self._shadow.labels(policy, forecast.do).inc()
+        self._shadow_ttft.labels(policy).inc((forecast.wait or 0.0) + (forecast.ttft or 0.0))
 
     def page(self) -> bytes:
         return generate_latest(self.registry)

@@ -141,6 +141,8 @@ class Relay:
         try:
             with permit:
                 exchange.since = permit.entry.arrived
+                if self.config.shadow and work.prefills:
+                    upstream.shadow(permit.entry)
                 if permit.waits:
                     exchange.hold(self._keeper)
                 return await self._in_turn(upstream, exchange, guess, permit)

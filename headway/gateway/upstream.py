@@ -23,6 +23,7 @@ from headway import __version__
 from headway.core.capability import Capability
 from headway.core.controller import Controller
 from headway.core.estimate import TokenEstimator
+from headway.core.forecast import forecast
 from headway.core.health import Health
 from headway.core.journal import RecordedController, Sink
 from headway.core.policy import ASIDE
@@ -492,6 +493,14 @@ class Upstream:
             self.metrics.piece_tokens.inc(decision.tokens)
         if getattr(decision, "yielded", False):
             self.metrics.yielded.inc()
+
+    def shadow(self, entry: Entry) -> None:
+        """Write down what each policy would have done with a request that has just been let through."""
+        forecasts = forecast(self.controller, entry)
+        for policy, would in forecasts.items():
+            self.metrics.would(policy, would)
+        if isinstance(self.controller, RecordedController):
+            self.controller.would(self.desk.now, entry.work.id, forecasts)
 
     def lost(self, error: UpstreamLost) -> None:
         """It could not be reached, or broke off."""
