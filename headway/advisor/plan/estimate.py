@@ -1,8 +1,9 @@
 """a, e, b, c and h of a measurement, with 95 % intervals, and which measurement would narrow them.
 
 Medians over repetitions, and a bootstrap over repetitions for the intervals: every draw takes each kind of run with replacement
-and fits anew. An answer alone gives a; the long prompt alone, beside it, b, and c where two lengths were measured; the
-longest gap of an overlap straight at the engine gives e once the step's chunk is known; a gateway that paced gives h.
+and fits anew. An answer alone gives a; the long prompt alone, beside it, b. An overlap straight at the engine, the step's chunk
+being known, gives e by what it adds to the prompt's time (single gaps blur two steps into each other, their sum does not), and c
+by how much longer the last whole chunk takes than the mean one; two lengths alone give c better. A gateway that paced gives h.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TypeVar
 
-from headway.advisor.plan.measurement import Alone, Measurement
+from headway.advisor.plan.measurement import Alone, Direct, Measurement
 from headway.core.linear import solve
 from headway.core.steps import StepModel, quantile
 
@@ -60,9 +61,10 @@ def estimates(seen: Measurement, chunk: int | None) -> Estimates:
     source = random.Random(0)
     draws = [_fit(_draw(seen, source), chunk)[0] for _ in range(DRAWS)]
     lengths = _by_length(seen.alone)
+    direct = _runs_of_e(seen, chunk)
     counts = {
-        "a": len(seen.solo), "b": min(map(len, lengths)), "c": min(map(len, lengths)) if len(lengths) > 1 else len(seen.learned),
-        "e": _runs_of_e(seen, chunk), "h": len(seen.learned),
+        "a": len(seen.solo), "b": max(map(len, lengths)), "c": min(map(len, lengths)) if len(lengths) > 1 else direct,
+        "e": direct, "h": len(seen.learned),
     }  # fmt: skip
     figures = {}
     for name, count in counts.items():
@@ -77,15 +79,35 @@ def _fit(seen: Measurement, chunk: int | None) -> tuple[StepModel, float]:
     h = median([one.h for one in seen.learned]) if seen.learned else ASSUMED_H
     # A piece lasts longer than its prefill by HTTP, by what is left of the step it finds under way, and by its own second step.
     overhead = max(0.002, h - 1.5 * a)
-    learned_c = median([one.c for one in seen.learned]) if seen.learned else 0.0
-    b, c = _work(seen.alone, a, overhead, chunk, learned_c)
-    bare = StepModel(a=a, e=0.0, b=b, c=c)
-    e = 0.0
+    e = c = 0.0
     if seen.direct and chunk:
-        e = max(0.0, median([one.gap - bare.gap(*_largest(one.tokens, chunk)) for one in seen.direct]))
+        e = max(0.0, median([_added(one, seen.alone, a, chunk) for one in seen.direct]))
+        c = max(0.0, median([_slope(one, seen.alone, a, e, overhead, chunk) for one in seen.direct]))
     elif seen.learned:
-        e = median([one.e for one in seen.learned])
-    return replace(bare, e=e, h=h), overhead
+        e, c = median([one.e for one in seen.learned]), median([one.c for one in seen.learned])
+    b, c = _work(seen.alone, a, overhead, chunk, c)
+    return StepModel(a=a, e=e, b=b, h=h, c=c), overhead
+
+
+def _like(direct: Direct, alone: Sequence[Alone]) -> float:
+    """Seconds that a prompt as long as this one takes alone: the median of the nearest length, in proportion."""
+    group = min(_by_length(alone), key=lambda group: abs(group[0].tokens - direct.tokens))
+    return median([one.seconds * direct.tokens / one.tokens for one in group])
+
+
+def _added(direct: Direct, alone: Sequence[Alone], a: float, chunk: int) -> float:
+    """e: what an overlap adds to each of its steps, beside the half step that a newcomer finds under way."""
+    return (direct.ttft - _like(direct, alone) - a / 2) / -(-direct.tokens // chunk)
+
+
+def _slope(direct: Direct, alone: Sequence[Alone], a: float, e: float, overhead: float, chunk: int) -> float:
+    """c, of the longest gap: the last whole chunk lies at + chunk/2 - P/2 tokens behind the mean one, and costs so much more."""
+    tokens, at = _largest(direct.tokens, chunk)
+    behind = at + tokens / 2 - direct.tokens / 2
+    if behind < 0.1 * direct.tokens:
+        return 0.0
+    work = _like(direct, alone) - overhead - a * -(-direct.tokens // chunk)
+    return (direct.gap - a - e - tokens * work / direct.tokens) / (tokens * behind)
 
 
 def _work(alone: Sequence[Alone], a: float, overhead: float, chunk: int | None, c: float) -> tuple[float, float]:
@@ -100,7 +122,7 @@ def _work(alone: Sequence[Alone], a: float, overhead: float, chunk: int | None, 
             return solution[0], solution[1]
     per_token = median([s / p for p, s in work])
     size = median([float(p) for p, _ in work])
-    c = min(c, per_token / size)
+    c = min(c, 1.6 * per_token / size)  # a first token costs a fifth of the mean one at the least
     return per_token - c * size / 2, c
 
 
@@ -147,18 +169,21 @@ def _measure(seen: Measurement, figures: dict[str, Figure], chunk: int | None) -
     """Missing things first, then wide intervals, the widest first."""
     out = []
     if not seen.direct and not seen.learned:
-        out.append("e: an overlap straight at the engine: headway bench URL --scenario long-prefill-overlap")
+        out.append("e, c: an overlap straight at the engine: headway bench URL --scenario long-prefill-overlap")
     elif seen.direct and not chunk:
-        out.append("e: say the engine's budget (--budget): without it a longest gap cannot be told apart into e and the chunk")
+        out.append("e, c: say the engine's budget (--budget): without it nobody knows what a step holds")
     if not seen.learned:
         out.append(f"h: {ASSUMED_H} s is assumed; measure through `headway serve --policy pace` (benchmarks/share_matrix.py)")
-    if not _told_apart(seen.alone):
+    if not _told_apart(seen.alone) and not (seen.direct and chunk):
         longest = 4 * max(one.tokens for one in seen.alone)
         out.append(f"c: the long prompt alone at another length, for instance --intruder-in {longest}")
     more = {
-        "a": "answers alone, and longer ones (--victim-out)", "b": "the long prompt alone",
-        "e": "overlaps straight at the engine", "h": "paced prompts through the gateway", "c": "prompts of both lengths alone",
-    }  # fmt: skip
+        "a": "answers alone, and longer ones (--victim-out)",
+        "b": "the long prompt alone",
+        "c": "the long prompt alone, of two lengths",
+        "e": "overlaps straight at the engine",
+        "h": "paced prompts through the gateway",
+    }
     few = [name for name, one in figures.items() if 0 < one.runs < AT_LEAST]
     out += [f"{name}: {figures[name].runs} runs give no interval; repeat {more[name]} (--reps 5)" for name in few]
     wide = sorted(((one.width or 0.0, name) for name, one in figures.items() if (one.width or 0.0) > WIDE), reverse=True)

@@ -146,6 +146,27 @@ def _share_matrix(document: dict[str, Any], out: Measurement) -> None:
             out.learned.append(Learned(*(float(model[name]) for name in ("a", "e", "b", "c", "h"))))
 
 
+def _cpu_overlap(document: dict[str, Any], out: Measurement) -> None:
+    """The arms with a victim first; solo rate and T0 straight at the engine stand in every run."""
+    out.version = document["engine"].get("version") or out.version
+    words = document["engine"].get("arguments", [])
+    if "--max-num-batched-tokens" in words:
+        out.budget = int(words[words.index("--max-num-batched-tokens") + 1])
+    for run in document["runs"]:
+        if run["part"] not in ("overlap", "tools", "nodetails"):
+            continue
+        out.overlaps += 1
+        if run["void"]:
+            out.void.append(run["void"])
+            continue
+        tokens = int((run["intruder"].get("usage") or {}).get("prompt_tokens") or document["intruder_tokens"])
+        _add(out.solo, run["solo_tokens_per_s"])
+        if all(run["t0_direct_s"] != other.seconds for other in out.alone):
+            out.alone.append(Alone(tokens, run["t0_direct_s"]))
+        if run["arm"] == "passthrough":
+            out.direct.append(Direct(tokens, run["longest_gap_s"], run["intruder_ttft_s"], run["share"]))
+
+
 def _add(to: list[float], value: float | None) -> None:
     if value:
         to.append(value)
@@ -154,4 +175,5 @@ def _add(to: list[float], value: float | None) -> None:
 READERS: dict[str, Callable[[dict[str, Any], Measurement], None]] = {
     "headway.bench/1": _bench,
     "headway.share-matrix/1": _share_matrix,
+    "headway.cpu-overlap/1": _cpu_overlap,
 }

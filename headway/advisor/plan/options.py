@@ -55,7 +55,7 @@ def options(rig: Rig, targets: Targets) -> tuple[list[Option], list[Refused]]:
     bad: list[Refused] = []
     for make in MAKERS:
         for option in make(rig, targets):
-            if any(option.words == other.words for other in good):
+            if any(option.words == other.words for other in (*good, *(one.option for one in bad))):
                 continue
             why = refusal(rig, option)
             if why is None:

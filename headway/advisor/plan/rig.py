@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from headway.advisor.plan.estimate import Estimates, estimates
 from headway.advisor.plan.measurement import Measurement
+from headway.advisor.versions import parse_version, show
 from headway.core.steps import StepModel
 from headway.errors import UsageError
 from headway.simulator import steps
@@ -71,11 +72,10 @@ def named(name: str, version: str | None, budget: int | None) -> Rig:
 
 def measured(seen: Measurement, version: str | None, budget: int | None, block: int | None, like: str | None) -> Rig:
     """`like`: the profile whose cache layout stands for what a bench document does not say; `block`: its block size."""
-    told = version or seen.version
+    told = version or _number(seen.version)
     if not told:
-        raise UsageError(
-            f"{', '.join(seen.sources)}: the engine's version is not in it; say --engine-version, for instance 0.32.0"
-        )
+        where, said = ", ".join(seen.sources), f" ({seen.version!r} is none)" if seen.version else ""
+        raise UsageError(f"{where}: no version of the engine in it{said}; say --engine-version, for instance 0.32.0")
     notes = []
     if like is not None:
         layout = _profile(like).engine.layout
@@ -96,6 +96,12 @@ def measured(seen: Measurement, version: str | None, budget: int | None, block: 
     m = found.model
     engine = replace(engine, steps=steps.StepModel(a=m.a, b=m.b, b_slope=m.c, e=m.e))
     return Rig(", ".join(seen.sources), engine, m, found.overhead, found, (*found.notes, *notes))
+
+
+def _number(text: str | None) -> str | None:
+    """0.32.0 of 'simulated-0.32.0' or '0.32.0+cpu'."""
+    found = parse_version(text)
+    return show(found) if found else None
 
 
 def _configured(engine: EngineSettings, version: str | None, budget: int | None) -> EngineSettings:

@@ -138,3 +138,24 @@ def test_a_paced_plan_says_its_floor(h200: Rig) -> None:
     assert mine.floor is not None and mine.floor > 0.15
     assert mine.share > 0.15
     assert any("leave answers" in reason for reason in found.reasons)
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Rig:
+    """vLLM 0.32.0 on two CPU cores, from runs straight at it: the paced arms give nothing but their solo rates and T0."""
+    return measured(measurement([H200.parent / "cpu-overlap.json"]), None, None, None, "cpu-next-tiny")
+
+
+@pytest.mark.parametrize(("arm", "share"), [("passthrough", None), ("pace 0.5", 0.5), ("pace 0.75", 0.75)])
+def test_the_cpu_engines_arms(cpu: Rig, arm: str, share: float | None) -> None:
+    runs = json.loads((H200.parent / "cpu-overlap.json").read_text())["runs"]
+    mine = [run for run in runs if run["part"] == "overlap" and run["arm"] == arm and not run["void"]]
+    assert len(mine) == 5
+    tokens = int(median(run["intruder"]["usage"]["prompt_tokens"] for run in mine))
+    targets = Targets(share=share or 0.5, gap=0.1)
+    option = Option(arm, policy="pace" if share else None, targets=targets if share else None)
+    told = price(cpu, option, targets, tokens, alone(cpu, tokens))
+    assert told.share == pytest.approx(median(run["share"] for run in mine), rel=0.05)
+    # These cores drift by a fifth between a solo run and its arm: T0 through the gateway was 4 to 23 % above that straight at it.
+    assert told.ttft == pytest.approx(median(run["intruder_ttft_s"] for run in mine), rel=0.03 if share is None else 0.2)
+    assert told.gap == pytest.approx(median(run["longest_gap_s"] for run in mine), rel=0.05 if share is None else 0.3)
