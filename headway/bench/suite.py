@@ -4,6 +4,7 @@ when a later run fails.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 from headway import __version__
 from headway.bench.context import Run, Say, Settings
 from headway.bench.generator import ALONE
+from headway.bench.population import Windows
 from headway.bench.process import GeneratorProcess, generator
 from headway.bench.record import compact
 from headway.bench.server import Server
@@ -65,6 +67,9 @@ class Suite:
         except HeadwayError as error:
             self.document["error"] = str(error)
             raise
+        except asyncio.CancelledError:
+            self.document["error"] = "interrupted"
+            raise
         finally:
             self._conclude()
             keep()
@@ -100,6 +105,7 @@ class Suite:
                 for name, answer in run.streams
             ],
         })  # fmt: skip
+        windows = Windows(run.windows)
         for number, (name, answer) in enumerate(run.streams):
             before: float | None = None
             for event in answer.events:
@@ -107,8 +113,7 @@ class Suite:
                     "run": index, "scenario": run.scenario, "rep": run.rep, "class": name, "stream": number,
                     "at_s": round(event.at - origin, 5), "tokens": event.tokens,
                     "gap_s": None if before is None else round(event.at - before, 5),
-                    "in_window": before is not None
-                    and any(event.at > tag.start and before < tag.end for tag in run.windows),
+                    "in_window": before is not None and windows.inside(before, event.at) > 0,
                 }  # fmt: skip
                 self.events.append(line)
                 before = event.at

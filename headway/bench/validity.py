@@ -19,7 +19,7 @@ ENOUGH_GAPS = 100  # below it a p99 is the longest gap
 ENOUGH_TOKENS = 20  # that the victim alone would have had in the window: below it a share is coarse
 CONTROL_FAILS, CONTROL_WARNS = 0.5, 0.8  # share of the victim beside a short neighbour
 QUIET = 1.3  # longest over shortest time of the intruder alone
-BESIDE = ("overlap-after", "overlap-together", "mixed")
+BESIDE = ("overlap-after", "overlap-together", "mixed", "newcomer")
 SALTED = {"intruder-alone": "intruder", "overlap-after": "intruder", "overlap-together": "intruder", "serialized": "intruder",
           "newcomer": "intruder", "burst": "intruder", "mixed": "intruder", "multi-turn": "turn 1"}  # fmt: skip
 

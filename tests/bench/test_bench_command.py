@@ -23,9 +23,8 @@ from tests.bench.stub import Stub, serve, size_plan
 
 SMALL = (
     "--reps", "1", "--intruder-in", "900", "--intruder-out", "4", "--victim-out", "60", "--after", "8",
-    "--streams", "2",
+    "--streams", "2", "--cooldown", "0", "--lag-limit", "10",  # a busy test machine must not void these runs
 )  # fmt: skip
-BESIDE = ("overlap-after", "overlap-together")
 VICTIM = [0.008] * 18 + [0.2] + [0.008] * 60
 INTRUDER = [0.25, 0.01, 0.01, 0.01]
 
@@ -86,9 +85,7 @@ def test_a_measurement_is_a_document(measured: tuple[tuple[int, str, str], Path]
     assert document["summary"]["intruder-alone"]["t0_s"]["median"] == pytest.approx(0.25, abs=0.04)
     validity = document["validity"]
     assert validity["cache_defeated"] is True
-    reasons = [run["void"] for run in document["runs"] if run["void"]]
-    assert all("event loop" in reason for reason in reasons)  # a busy machine may spoil a run, and then it is told
-    assert validity["overlap"] == {"runs": 2, "valid": 2 - sum(r["scenario"] in BESIDE for r in document["runs"] if r["void"])}
+    assert validity["overlap"] == {"runs": 2, "valid": 2} and validity["void_runs"] == 0
     assert any("too few" in text for text in validity["warnings"])
     assert "overlap-after" in out and "prefix cache defeated: yes" in out
     assert "| overlap-after |" in file.with_suffix(".md").read_text()

@@ -14,7 +14,7 @@ from headway.bench.validity import validity
 from tests.bench.stub import Stub, size_plan
 from tests.bench.test_bench_command import INTRUDER, SMALL, VICTIM, against
 
-OVERLAP = (*SMALL, "--scenario", "long-prefill-overlap", "--cooldown", "0", "--lag-limit", "10")
+OVERLAP = (*SMALL, "--scenario", "long-prefill-overlap")
 
 
 def a_run(scenario: str, *, cached: int | None = 0, cls: str = "intruder", **more: Any) -> dict[str, Any]:
