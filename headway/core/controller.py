@@ -23,6 +23,7 @@ from headway.core import bounds
 from headway.core.capability import Capability
 from headway.core.classes import INTERACTIVE, Classes, default_classes, strictest_gap
 from headway.core.debt import DebtLedger
+from headway.core.foreign import Foreign
 from headway.core.pacing import Pacer
 from headway.core.policy import ASIDE, PACING, POLICIES, Say, View
 from headway.core.queue import Queue
@@ -59,6 +60,7 @@ class Controller:
         self.pacer = self._new_pacer()
         self.debt = DebtLedger(targets.share)
         self.entries: dict[str, Entry] = {}
+        self.foreign = Foreign()
         self._rule = POLICIES[policy]
         self._queue = Queue()
         self._retry_at = INFINITY
@@ -149,7 +151,8 @@ class Controller:
         tokens = entry.in_flight
         self.debt.prefill_ended(now)
         gap = self.debt.take_gap(now)
-        if seconds is not None and self.in_flight == tokens:
+        self.foreign.prefilled(now, now - entry.granted, self.targets.share)
+        if seconds is not None and self.in_flight == tokens and not self.foreign.count:
             if gap is not None:
                 # A gap that is longer than the piece has another cause (a buffering parser), or began before it.
                 self.learner.gap(tokens, min(gap, seconds), entry.at)
@@ -174,6 +177,10 @@ class Controller:
         self.learner.piece(tokens, seconds, at)
         self.pacer.seen = max(self.pacer.seen, tokens)
         self.pacer.model = self.learner.model()
+
+    def foreigners(self, now: float, excess: int) -> None:
+        """The engine runs `excess` requests more than are known here."""
+        self.foreign.seen(excess)
 
     def forget(self, now: float) -> None:
         """The engine may be another one: what was learned of its speed and its blocks no longer holds."""
@@ -202,7 +209,7 @@ class Controller:
     def output(self, now: float, id: str, tokens: int = 1) -> None:
         """More output of a live decode."""
         solo = self.debt.output(now, id, tokens)
-        if solo is not None:
+        if solo is not None and not self.foreign.count:
             self.learner.solo(solo)
 
     def leave(self, now: float, id: str) -> None:
@@ -242,7 +249,7 @@ class Controller:
 
     def _next(self, now: float) -> Decision | None:
         self._retry_at, self._saving = INFINITY, False
-        busy, in_engine, live = self.in_flight, self.in_engine, self.debt.protected
+        busy, in_engine, live = self.in_flight, self.in_engine, self.debt.protected + self.foreign.count
         for entry, overdue in self._order(now):
             if not entry.work.prefills:
                 return self._let_through(now, entry)
@@ -275,7 +282,7 @@ class Controller:
     def _share(self, now: float, entry: Entry, busy: int, overdue: bool) -> Decision | None:
         """Policy pace: a piece, or all of it, if debt and room allow; else None and `_retry_at`."""
         in_pieces = entry.big and entry.work.paceable and entry.uncached > self.pacer.unit
-        live = self.debt.protected > 0
+        live = self.debt.protected + self.foreign.count > 0
         if entry.released:
             return self._send(now, entry, Why.UNPACED)
         if overdue and in_pieces:
@@ -292,6 +299,8 @@ class Controller:
         coming = live or any(e.phase is Phase.WHOLE and e.work.streams and e.klass.share for e in self.entries.values())
         ahead = self._ahead(entry) if entry.paced and not in_pieces else 0.0
         room, retry_at = self.pacer.grant(now, coming, self.debt, ahead, entry.at)
+        if self.foreign.count and now < self.foreign.rest_until:
+            room, retry_at = 0, max(retry_at, self.foreign.rest_until)
         if not room:
             self._retry_at = min(self._retry_at, retry_at)
             self._saving = True
@@ -378,6 +387,7 @@ class Controller:
         entry.phase = Phase.DECODE
         entry.in_flight = 0
         entry.whole_by = None
+        self.foreign.prefilled(now, now - entry.granted, self.targets.share)
         self.debt.prefill_ended(now)
 
     def _kept_waiting(self, now: float, entry: Entry) -> float:

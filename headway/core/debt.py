@@ -68,6 +68,8 @@ class Victim:
     """Part of its solo rate that it is owed; 0 for one that is not protected."""
     owed: float = 0.0
     """Tokens owed; negative is credit."""
+    owed_then: float = 0.0
+    """What it was owed at its latest output."""
     settled: float = 0.0
     """Time up to which `owed` is accounted."""
     clean: Rate = field(default_factory=Rate)
@@ -148,6 +150,7 @@ class DebtLedger:
         self._settle(victim, now)
         victim.owed -= tokens
         self._bound(victim)
+        victim.owed_then = victim.owed
         victim.longest = max(victim.longest, gap)
         solo = self._prefills == 0 and victim.last >= self._quiet_since and gap > 0
         victim.last = now
@@ -218,8 +221,14 @@ class DebtLedger:
                 latest = max(latest, min(victim.first + 0.25, now + 0.05))
                 continue
             owed = victim.owed + victim.share * rate * ahead
-            if owed > 0 and not self._silent(victim, now, rate):
-                latest = max(latest, now + owed / (rate * (1.0 - victim.share)))
+            if owed <= 0:
+                continue
+            silent_at = self._silent_at(victim, rate)
+            if now > silent_at:
+                victim.owed = min(victim.owed, victim.owed_then)  # it was not the prefill that kept it from speaking
+            else:
+                # If it says nothing by then, it is silent, and holds nothing up.
+                latest = max(latest, min(now + owed / (rate * (1.0 - victim.share)), silent_at + 1e-4))
         return latest
 
     @property
@@ -252,15 +261,16 @@ class DebtLedger:
             return
         end = now
         if self._prefills == 0:
-            end = min(now, max(victim.last, self._quiet_since) + SILENT / rate)
+            end = min(now, self._silent_at(victim, rate))
         victim.owed += victim.share * rate * max(0.0, end - start)
 
     def _bound(self, victim: Victim) -> None:
         rate = self.rate(victim) or 0.0
         victim.owed = max(victim.owed, -victim.share * rate * self.credit)
 
-    def _silent(self, victim: Victim, now: float, rate: float) -> bool:
-        return self._prefills == 0 and now > max(victim.last, self._quiet_since) + SILENT / rate
+    def _silent_at(self, victim: Victim, rate: float) -> float:
+        """When it will be silent if it says nothing until then; never while a prefill runs, which may be why."""
+        return max(victim.last, self._quiet_since) + SILENT / rate if self._prefills == 0 else float("inf")
 
     def _is_pause(self, victim: Victim, per_token: float) -> bool:
         """A gap far beyond this answer's usual one is a pause (a buffering parser), not its decode rate."""

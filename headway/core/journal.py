@@ -81,6 +81,11 @@ class RecordedController(Controller):
         self._record(now, "forget")
         super().forget(now)
 
+    def foreigners(self, now: float, excess: int) -> None:
+        if excess or self.foreign.count:
+            self._record(now, "foreigners", excess=excess)
+        super().foreigners(now, excess)
+
     def arrive(self, now: float, work: Work) -> Entry:
         self._record(now, "arrive", **asdict(work))
         return super().arrive(now, work)
@@ -236,6 +241,7 @@ def _outputs(controller: Controller, now: float, record: Mapping[str, Any]) -> N
 APPLY: dict[str, Callable[[Controller, float, Mapping[str, Any]], None]] = {
     "engine": lambda c, now, r: c.engine(now, _made(Capability, r)),
     "timed": lambda c, now, r: c.timed(now, r["tokens"], r["seconds"], r["at"]),
+    "foreigners": lambda c, now, r: c.foreigners(now, r["excess"]),
     "forget": lambda c, now, r: c.forget(now),
     "arrive": _arrive,
     "measured": lambda c, now, r: c.measured(now, r["id"], r["uncached"], r["paceable"], r["cached"]),

@@ -319,8 +319,15 @@ class Upstream:
             self._forget()
         engine.latest = latest
         self._learn_facts(latest)
-        foreign = int(latest.running) - self.controller.in_engine
-        self.gauges.foreign.set(max(0, foreign) if self._probing is None else 0)
+        excess = max(0, int(latest.running) - self.controller.in_engine) if self._probing is None else 0
+        self.controller.foreigners(self.desk.now, excess)
+        self.gauges.foreign.set(excess)
+        if self.controller.foreign.count:
+            self._warn_once(
+                "foreign",
+                f"upstream {self.target.origin.url}: {excess} requests did not come through here: they are protected as if they"
+                " were answers, and nothing is learned while they run; point their clients here",
+            )
 
     async def _run_probe(self) -> None:
         latest = self.engine.latest
