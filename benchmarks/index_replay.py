@@ -112,8 +112,8 @@ def interleaved(calls: Iterator[Call], count: int, seed: int) -> list[Call]:
 @asynccontextmanager
 async def engine(kind: str, era: Era, blocks: int, longest: int) -> AsyncIterator[str]:
     if kind == "embedded":
-        from headway.simulator.cache import CacheLayout
         from headway.simulator.engine import EngineSettings
+        from headway.simulator.holdings import CacheLayout
         from headway.simulator.profiles import FrontEnd, Profile
         from headway.simulator.scheduler import SchedulerSettings
         from headway.simulator.server import start

@@ -14,7 +14,7 @@ import typer
 from headway import __version__
 from headway.errors import HeadwayError
 
-COMMANDS: tuple[str, ...] = ("serve", "demo", "bench", "diagnose", "lint", "plan", "engine", "lab")
+COMMANDS: tuple[str, ...] = ("serve", "demo", "bench", "diagnose", "lint", "plan", "replay", "engine", "lab")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

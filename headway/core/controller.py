@@ -212,6 +212,12 @@ class Controller:
         if solo is not None and not self.foreign.count:
             self.learner.solo(solo)
 
+    def outputs(self, id: str, count: int, tokens: int, first: float, last: float) -> None:
+        """`count` outputs of a live decode, `tokens` tokens together, evenly from `first` to `last` with nothing in between: what
+        as many calls of `output` say, for a caller who knows them all at once (virtual time)."""
+        for solo, times in self.debt.outputs(id, count, tokens, first, last):
+            self.learner.solo(solo, times)
+
     def leave(self, now: float, id: str) -> None:
         """The request is over, however it ended. Unknown ids are an error: nothing leaves twice."""
         entry = self.entries.pop(id)

@@ -17,12 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headway.core.rate import MEMORY, Rate
 from headway.core.steps import median
 
-ENOUGH = 6
-"""Outputs after which an answer's own rate is believed."""
-MEMORY = 64
-"""Outputs over which a rate is averaged, by exponential decay: the engine's speed drifts."""
 PRIOR = 24
 """Outputs that the usual rate of answers stands for, beside an answer's own."""
 SETTLED = 48
@@ -35,27 +32,6 @@ LATEST = 12
 """Outputs over which the latest rate is averaged."""
 SILENT = 4.0
 """An answer whose last output is older than this many of its own solo gaps, nothing being prefilled, is silent."""
-
-
-@dataclass(slots=True)
-class Rate:
-    """Tokens over seconds, decaying exponentially over MEMORY outputs."""
-
-    tokens: float = 0.0
-    seconds: float = 0.0
-    outputs: int = 0
-    memory: int = MEMORY
-
-    def add(self, tokens: int, seconds: float) -> None:
-        decay = 1.0 - 1.0 / self.memory
-        self.tokens = self.tokens * decay + tokens
-        self.seconds = self.seconds * decay + seconds
-        self.outputs += 1
-
-    @property
-    def value(self) -> float | None:
-        """Tokens a second, or None while too little was seen."""
-        return self.tokens / self.seconds if self.outputs >= ENOUGH and self.seconds > 0 else None
 
 
 @dataclass(slots=True)
@@ -145,7 +121,9 @@ class DebtLedger:
 
     def output(self, now: float, id: str, tokens: int = 1) -> float | None:
         """`id` gave `tokens` tokens. Returns the solo seconds a token, when this was a solo gap."""
-        victim = self.victims[id]
+        return self._one(self.victims[id], now, tokens)
+
+    def _one(self, victim: Victim, now: float, tokens: float) -> float | None:
         gap = now - victim.last
         self._settle(victim, now)
         victim.owed -= tokens
@@ -156,15 +134,48 @@ class DebtLedger:
         victim.last = now
         if not solo or self.told is not None or self._is_pause(victim, gap / tokens):
             return None
-        (victim.idle if self._open else victim.clean).add(tokens, gap)
-        victim.latest.add(tokens, gap)
-        if victim.latest.outputs >= WATCHED:
-            self._follow(victim)
+        self._learn(victim, tokens, gap, 1)
+        return gap / tokens
+
+    def _learn(self, victim: Victim, tokens: float, gap: float, times: int) -> None:
+        """So many solo gaps of `tokens` tokens each."""
+        (victim.idle if self._open else victim.clean).add(tokens, gap, times)
+        victim.latest.add(tokens, gap, times)
+        for _ in range(min(times, 2)):  # twice: see `_follow`
+            if victim.latest.outputs >= WATCHED:
+                self._follow(victim)
         clean, beside = victim.clean.value, len(self.victims)
         if not self._open and clean is not None and victim.clean.outputs >= PRIOR:
             before = self._usual.get(beside, clean)
-            self._usual[beside] = before + (clean - before) / MEMORY
-        return gap / tokens
+            self._usual[beside] = clean + (before - clean) * (1.0 - 1.0 / MEMORY) ** times
+
+    def outputs(self, id: str, count: int, tokens: int, first: float, last: float) -> list[tuple[float, int]]:
+        """`count` outputs, `tokens` together, evenly from `first` to `last`: (solo seconds a token, how many times) of those that
+        were solo gaps. Nothing else may have happened in between."""
+        victim = self.victims[id]
+        solo: list[tuple[float, int]] = []
+        each = tokens / count
+        gap = (last - first) / (count - 1) if count > 1 else 0.0
+        done = 0
+        # One by one until a gap says nothing new: the first one has what was before it, and pauses are told by the latest few.
+        while done < count and not (done >= 1 and len(victim.recent) >= 5 and gap / each <= 3.0 * median(victim.recent)):
+            seconds = self._one(victim, first + done * gap, each)
+            if seconds is not None:
+                solo.append((seconds, 1))
+            done += 1
+        left = count - done
+        if left < 1:
+            return solo
+        victim.last = last  # never silent in between
+        self._settle(victim, last)
+        victim.owed -= left * each
+        self._bound(victim)
+        victim.longest = max(victim.longest, gap)
+        victim.recent = (victim.recent + [gap / each] * min(left, 9))[-9:]
+        if self._prefills == 0 and gap > 0 and self.told is None:
+            self._learn(victim, each, gap, left)
+            solo.append((gap / each, left))
+        return solo
 
     def _follow(self, victim: Victim) -> None:
         """The engine became slower or faster while prefill is always there, so that nothing outside an overlap shows it: believe

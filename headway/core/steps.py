@@ -106,9 +106,9 @@ class StepLearner:
         """The model before the first of them."""
         self._model: StepModel | None = None
 
-    def solo(self, seconds: float) -> None:
-        """A live answer's time per token while no prefill ran."""
-        self._solo.append(seconds)
+    def solo(self, seconds: float, times: int = 1) -> None:
+        """A live answer's time per token while no prefill ran, seen so many times."""
+        self._solo.extend([seconds] * min(times, WINDOW))
 
     def piece(self, tokens: int, seconds: float, at: int = 0) -> None:
         """`tokens` uncached tokens behind `at` cached ones were answered `seconds` after they were sent, with no other

@@ -90,11 +90,15 @@ class Stretch:
 
     def outputs(self, row: Row) -> Iterator[tuple[int, int, int]]:
         """(number of the step from 1, first token, tokens) for each step of `row`."""
-        rate, before = self.timing.rate, row.first
+        before = 0
         for step in range(1, self.steps + 1):
-            after = min(row.base + accepted(rate, row.phase + step), row.first + row.tokens)
-            yield step, before, after - before
+            after = self.gained(row, step)
+            yield step, row.first + before, after - before
             before = after
+
+    def gained(self, row: Row, steps: int) -> int:
+        """Tokens of `row` in the first `steps` steps."""
+        return min(row.base + accepted(self.timing.rate, row.phase + steps) - row.first, row.tokens)
 
 
 def accepted(rate: Fraction, steps: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -22,6 +23,7 @@ class Cut:
     speed: float = 1.0  # 2: twice as fast
     limit: int | None = None  # calls
     longest: int | None = None  # prompt tokens: calls with more are left out
+    seed: int | None = None  # sessions start at random, `every` apart on average: as independent users do
 
 
 def arrange(calls: Iterable[Call], path: Path, cut: Cut, *, own_clocks: bool) -> Iterator[Call]:
@@ -50,8 +52,10 @@ def _ordered(calls: Iterable[Call], path: Path) -> Iterator[Call]:
 def _place(calls: Iterable[Call], cut: Cut) -> Iterator[Call]:
     waiting: list[tuple[float, int, Call]] = []
     order = 0
-    for index, (_, session) in enumerate(groupby(calls, key=lambda call: call.session)):
-        start = index * cut.every
+    chance = None if cut.seed is None or not cut.every else random.Random(cut.seed)
+    start = -cut.every if chance is None else 0.0
+    for _, session in groupby(calls, key=lambda call: call.session):
+        start += cut.every if chance is None else chance.expovariate(1.0 / cut.every)
         while waiting and waiting[0][0] < start:
             yield heapq.heappop(waiting)[2]
         saved, latest = 0.0, 0.0
