@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -54,6 +55,7 @@ def _on_ray(cases: Sequence[Case], address: str, progress: Progress) -> Iterator
         import ray
     except ImportError:
         raise UsageError("--ray needs the package ray: pip install 'headway[ray]'") from None
+    _reach(address)
     try:
         ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
@@ -70,6 +72,17 @@ def _on_ray(cases: Sequence[Case], address: str, progress: Progress) -> Iterator
             yield result
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Ray itself waits for a minute and then ends the process."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), 5.0).close()
+    except (OSError, ValueError) as error:
+        raise ServerError(f"--ray {address}: nothing answers there ({error})") from None
 
 
 def _words(case: Case) -> str:

@@ -87,3 +87,10 @@ def test_ray_runs_the_same_cases(trace: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     here, there = (json.loads(path.read_text())["cases"] for path in (one, other))
     assert [case["classes"] for case in here] == [case["classes"] for case in there]
+
+
+def test_no_cluster_is_one_line(trace: Path) -> None:
+    pytest.importorskip("ray")
+    done = replay(str(trace), "--ray", "127.0.0.1:9")
+    assert done.returncode == 3
+    assert "--ray 127.0.0.1:9: nothing answers there" in done.stderr.splitlines()[-1]
