@@ -421,7 +421,9 @@ class Upstream:
         engine = self.engine
         paces = {"yes": "--engine-paces says so", "no": ""}.get(self.config.engine_paces, engine.paces)
         block = engine.block if engine.renders or engine.block is None else max(engine.block, TEXT_UNIT)
-        capability = Capability(block=block, caching=engine.caching, paces=paces)
+        said = engine.latest or engine.facts
+        ranks = said.engines if said is not None else 1
+        capability = Capability(block=block, caching=engine.caching, paces=paces, ranks=ranks)
         before = self.controller.capability
         if capability == before:
             return

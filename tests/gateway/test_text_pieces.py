@@ -132,3 +132,26 @@ def test_family_is_recognised_and_an_option_overrules_it() -> None:
             assert served.upstream.texts.capacity == 2048
 
     run(main())
+
+
+def test_data_parallel_ranks_are_not_paced_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Each rank has a prefix cache of its own, so a piece may land beside the one before it."""
+    page = "".join(f'vllm:num_requests_running{{engine="{n}"}} 0.0\n' for n in range(2)).encode()
+    page += b'vllm:cache_config_info{block_size="64",enable_prefix_caching="True",num_gpu_blocks="9"} 1.0\n'
+    plain = PlainEngine()
+
+    async def ranks(request: Message, writer: asyncio.StreamWriter) -> None:
+        if request.target == b"/metrics":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page))
+        else:
+            await plain(request, writer)
+
+    async def main() -> None:
+        async with scripted(ranks, metrics=True) as (_, url), gateway(url, gap=0.03, wait=1.0) as served:
+            await until(lambda: served.upstream.controller.capability.ranks == 2)
+            teach(served)
+            assert (await post(served.front.port, "/v1/chat/completions", BODIES["/v1/chat/completions"])).status == 200
+            assert len(plain.requests) == 1 and metric(served, "headway_pieces_total") == 0
+            assert any("2 data-parallel ranks" in record.getMessage() for record in caplog.records)
+
+    run(main())
