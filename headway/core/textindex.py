@@ -231,7 +231,9 @@ class TextIndex:
         if guess.cached and cached + SLACK < guess.cached:
             missing = next((key for key in path if self._held[key].tokens > cached + self.block), None)
             if missing is not None:
-                self.capacity = max(SLACK, min(self.capacity, self._depth(missing, self._held) - self._held[missing].width))
+                depth = self._depth(missing, self._held) - self._held[missing].width
+                # Halfway: one miss may have another reason than a capacity that is smaller.
+                self.capacity = max(SLACK, min(self.capacity, 0.5 * (min(self.capacity, self._held_tokens) + depth)))
         elif cached > guess.matched + SLACK:
             known = {**self._gone, **self._held} if self._gone else self._held
             found, _ = self._match(prompt, known)

@@ -112,7 +112,7 @@ def test_capacity_that_was_said_too_large_is_learned() -> None:
     """One prompt comes often and is found, others come seldom and are not."""
     index, cache = fresh(), Cache(False, 8_000)
     index.resize(1_000_000)
-    for _ in range(4):
+    for _ in range(10):
         wrong = 0
         for n in range(5):
             for name in ("often", f"seldom{n}"):
