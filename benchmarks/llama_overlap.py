@@ -125,7 +125,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
                 else:
                     options = {"share": args.share, "gap": args.gap, "wait": args.wait}
                     async with gateway(url, arm, **options) as served:
-                        await learned(http, served, 120.0)
+                        await learned(http, served, 60.0)
                         run = await overlap(http, served.url, args.intruder, rng)
                         page = await status(http, served)
                         run["engine"], run["model"] = (page or {}).get("engine"), (page or {}).get("model")

@@ -18,6 +18,8 @@ TAIL = 2
 FIRST = 2048
 UNCACHED = 256
 """Tokens of the smallest timed prompt on an engine without prefix cache."""
+SMALLEST = 64
+"""Tokens of the smallest timed prompt on an engine that matches token by token."""
 LARGEST = 16384
 """Tokens of the longest probe prompt: block sizes up to half of this are found."""
 
@@ -64,6 +66,10 @@ def probe(seed: int, hint: int | None, caching: bool | None = None) -> Probe:
     yield Question(fresh(seed, 64))
     if caching is False:
         yield from _sizes(found, seed, UNCACHED)  # nothing to find but how long a prefill takes
+        return found
+    if hint == 1:
+        found.block = 1  # token by token, as SGLang and llama.cpp match: no block to search for, and their CPUs may be slow
+        yield from _sizes(found, seed, SMALLEST)
         return found
     if hint is not None:
         size = hint if hint >= 64 else FIRST // hint * hint
