@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from headway.bench.arms.document import compose
-from headway.bench.arms.file import Plan, read
+from headway.bench.arms.file import read
 from headway.bench.arms.ledger import Ledger, whole
+from headway.bench.arms.plan import Plan
 from headway.bench.arms.progress import Lines, progress
 from headway.bench.arms.report import difference_headers, difference_rows, explanation, headers, remarks, rows, scenarios
 from headway.bench.arms.runner import Runner
@@ -43,7 +44,7 @@ def _vars(told: list[str]) -> dict[str, str]:
 
 
 def arms_command(
-    file: Annotated[Path | None, typer.Argument(help="the arm file (docs/bench.md)")] = None,
+    file: Annotated[Path | None, typer.Argument(help="the arm file (docs/bench-arms.md)")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for the results [default: FILE without .toml, in this folder]")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="a copy of the document (headway.arms/1) there")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the file's vars; may be repeated")] = None,

@@ -1,4 +1,4 @@
-"""The result of a plan as one document, schema headway.arms/1 (docs/bench.md). Pure: runs in, figures out.
+"""The result of a plan as one document, schema headway.arms/1 (docs/bench-arms.md). Pure: runs in, figures out.
 
 T/T0, the frontier and the excess are computed against the T0 of the engine itself: all repetitions of an arm without a gateway
 on the same server where there is one, else the arm's own. So what a gateway costs is not hidden in its T0.
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headway import __version__
-from headway.bench.arms.file import Arm, Plan
+from headway.bench.arms.plan import Arm, Plan
 from headway.bench.compare import ARMS_SCHEMA as SCHEMA
 from headway.bench.compare import FIGURES
 from headway.bench.differences import Values, difference, floor, interval_of

@@ -1,129 +1,28 @@
 """The arm file: TOML in, arms out. Everything that can be wrong with it is found here, before anything is started.
 
 An arm is a server (started from a command, or running at a URL), maybe a gateway in front, and what is measured through
-it. `[server]`, `[client]` and `[vars]` hold for every arm; an arm's own tables win, key by key. docs/bench.md has every key.
+it. `[server]`, `[client]` and `[vars]` hold for every arm; an arm's own tables win, key by key. docs/bench-arms.md has every key.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 import shlex
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-import msgspec
-
+from headway.bench.arms.plan import Arm, Plan, Server
+from headway.bench.arms.schema import ArmTable, FileTable, Scalar, ServerTable, Words, convert
 from headway.bench.arms.template import Unknown, fill
 from headway.bench.context import Settings, unfit
 from headway.bench.scenarios import SCENARIOS
 from headway.errors import UsageError
 
-T = TypeVar("T")
-Words = str | list[str]
-Scalar = str | int | float | bool
 #: Policies under which the intruder waits for the victim's end, and those that send it in pieces.
 KEEPS_BACK, IN_PIECES, POLICY = ("hold", "serialize"), ("hold", "pace", "auto"), "auto"
 DEFAULT = ("long-prefill-overlap",)
-
-
-class _Server(msgspec.Struct, forbid_unknown_fields=True):
-    command: Words | None = None
-    url: str | None = None
-    env: dict[str, Scalar] = {}
-    cwd: str | None = None
-    port: int | None = None
-    ready: str | None = None
-    ready_s: float = 900.0
-    stop: Words | None = None
-    stop_s: float = 30.0
-    lint: str | None = None
-    engine_version: str | None = None
-    model_config_file: str | None = None
-    model: str | None = None
-    key_env: str | None = None
-
-
-class _Arm(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    vars: dict[str, Scalar] = {}
-    server: dict[str, Any] = {}
-    gateway: dict[str, Any] | None = None
-    client: dict[str, Any] = {}
-    scenarios: list[str] | None = None
-    own_start: bool = False
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    arm: list[_Arm] = []
-    title: str = ""
-    reps: int = 5
-    reps_per_start: int = 1
-    seed: int | None = None
-    scenarios: list[str] | None = None
-    baseline: str | None = None
-    aa: bool = True
-    vars: dict[str, Scalar] = {}
-    server: dict[str, Any] = {}
-    client: dict[str, Any] = {}
-
-
-@dataclass(frozen=True)
-class Server:
-    """How to start and stop one server. {port} and {url} still stand in the words; two arms whose Server is equal can
-    share one start. `ready` is a path or a URL, None for /health or /v1/models; seconds."""
-
-    command: tuple[str, ...] | None
-    url: str | None = None
-    env: tuple[tuple[str, str], ...] = ()
-    cwd: str | None = None
-    port: int | None = None
-    ready: str | None = None
-    ready_s: float = 900.0
-    stop: tuple[str, ...] | None = None
-    stop_s: float = 30.0
-    lint: str | None = None
-    engine_version: str | None = None
-    model_config: str | None = None
-    model: str | None = None
-    key_env: str | None = None
-
-
-@dataclass(frozen=True)
-class Arm:
-    """`gateway`: options of `headway serve`, None without one. `own_start`: shares no server with another arm."""
-
-    name: str
-    server: Server
-    gateway: tuple[str, ...] | None
-    settings: Settings
-    scenarios: tuple[str, ...]
-    own_start: bool = False
-    copy_of: str | None = None  # the A/A arm: the same as this one
-
-    @property
-    def slug(self) -> str:
-        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "arm"
-
-    @property
-    def digest(self) -> str:
-        """Changes with anything that changes what is measured; not with the arm's name or how often it is run."""
-        told = (self.server, self.gateway, self.settings, self.scenarios, self.own_start)
-        return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
-
-
-@dataclass(frozen=True)
-class Plan:
-    title: str
-    arms: tuple[Arm, ...]
-    reps: int
-    reps_per_start: int
-    seed: int | None
-    baseline: str
-    aa: str | None  # the name of the A/A arm
 
 
 def read(
@@ -152,7 +51,7 @@ def parse(text: str, where: str, gateway_options: Collection[str] | None = None,
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where}: {error}") from None
-    file = _convert(table, _File, where, [entry.get("name") for entry in _entries(table)])
+    file = convert(table, FileTable, where, [entry.get("name") for entry in _entries(table)])
     if not file.arm:
         raise UsageError(f"{where}: there is no [[arm]]")
     for key, value in (("reps", file.reps), ("reps_per_start", file.reps_per_start)):
@@ -187,18 +86,7 @@ def _entries(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def _convert(table: Any, kind: type[T], where: str, arms: list[Any] | None = None, strict: bool = True) -> T:
-    try:
-        return msgspec.convert(table, kind, strict=strict)
-    except msgspec.ValidationError as error:
-        text = str(error)
-        if hit := re.search(r" - at `\$\.?(.*)`", text):
-            place = re.sub(r"^arm\[(\d+)\]\.?", lambda m: f"arm {arms[int(m[1])]!r}: " if arms else m[0], hit.group(1))
-            text = f"{place.removesuffix(': ')}: {text[: hit.start()]}"
-        raise UsageError(f"{where}: {text[0].lower()}{text[1:]}") from None
-
-
-def _arm(entry: _Arm, file: _File, where: str, gateway_options: Collection[str] | None, told: Mapping[str, str]) -> Arm:
+def _arm(entry: ArmTable, file: FileTable, where: str, gateway_options: Collection[str] | None, told: Mapping[str, str]) -> Arm:
     here = f"{where}: arm {entry.name!r}"
     if not entry.name.strip():
         raise UsageError(f"{where}: an arm has an empty name")
@@ -241,7 +129,7 @@ def _merged(every: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _server(table: dict[str, Any], here: str, filled: Any) -> Server:
-    told = _convert({**table, **_renamed(table)}, _Server, f"{here}: server")
+    told = convert({**table, **_renamed(table)}, ServerTable, f"{here}: server")
     if (told.command is None) == (told.url is None):
         both = "both command and url" if told.command else "neither command nor url"
         raise UsageError(f"{here}: server has {both}; it needs one of them")
@@ -311,7 +199,7 @@ def _settings(table: dict[str, Any], here: str, filled: Any) -> Settings:
         if key not in known:
             raise UsageError(f"{here}: client.{key} is not an option; there are {', '.join(known)}")
     values = {key: filled(value, f"client.{key}") if isinstance(value, str) else value for key, value in table.items()}
-    settings = _convert(values, Settings, f"{here}: client", strict=False)
+    settings = convert(values, Settings, f"{here}: client", strict=False)
     if wrong := unfit(settings):
         raise UsageError(f"{here}: client.{wrong[0]} = {wrong[1]}")
     return settings

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headway.bench.arms.file import Arm
 from headway.bench.arms.order import Cell
+from headway.bench.arms.plan import Arm
 from headway.errors import UsageError
 
 SCHEMA = "headway.arms-run/1"

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.bench.arms.file import Arm
+from headway.bench.arms.plan import Arm
 
 
 @dataclass(frozen=True)

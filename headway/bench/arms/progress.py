@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headway.bench.arms.file import Arm, Plan
+from headway.bench.arms.plan import Arm, Plan
 from headway.bench.tables import number, seconds
 from headway.bench.window import median
 

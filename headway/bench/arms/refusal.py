@@ -11,7 +11,7 @@ from headway.advisor.commandline import expand
 from headway.advisor.lint import Finding, check_all
 from headway.advisor.sources import read_deployments
 from headway.advisor.versions import parse_version
-from headway.bench.arms.file import Arm
+from headway.bench.arms.plan import Arm
 from headway.errors import UsageError
 
 

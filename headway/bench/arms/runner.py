@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from headway.bench.arms.file import Arm, Plan
 from headway.bench.arms.ledger import Ledger
 from headway.bench.arms.order import Cell, order
+from headway.bench.arms.plan import Arm, Plan
 from headway.bench.arms.refusal import findings, refusal, traps
 from headway.bench.arms.server import Life, Lost, serving
 from headway.bench.client import session

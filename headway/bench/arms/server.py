@@ -20,7 +20,7 @@ from typing import IO
 
 import aiohttp
 
-from headway.bench.arms.file import Server
+from headway.bench.arms.plan import Server
 from headway.bench.arms.template import Unknown, fill
 from headway.errors import ServerError
 from headway.lab.process import ROOT

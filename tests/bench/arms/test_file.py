@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from headway.bench.arms.file import Plan, parse
+from headway.bench.arms.file import parse
 from headway.bench.arms.order import groups, order
+from headway.bench.arms.plan import Plan
 from headway.bench.arms.refusal import findings, refusal, traps
 from headway.bench.arms.template import Unknown, fill
 from headway.commands.arms import EXAMPLES, examples
@@ -128,6 +131,24 @@ def test_an_arm_that_the_engine_refuses_is_known_by_its_own_words() -> None:
     assert refusal(fine) is None
     unknown = [findings(arm) for arm in read(text.replace('engine_version = "0.25.1"\n', "")).arms[:1]]
     assert refusal(unknown[0]) is None  # the version decides, so it is tried
+
+
+def test_a_compose_file_is_linted_with_the_arms_variables(tmp_path: Path) -> None:
+    compose = tmp_path / "compose.yaml"
+    compose.write_text(
+        "services:\n  vllm:\n    image: vllm/vllm-openai:v0.25.1\n    command: >\n      vllm serve Qwen/Qwen3.6-27B "
+        "--kv-cache-dtype fp8 --enable-prefix-caching --max-num-batched-tokens ${BUDGET}\n"
+    )
+    text = (
+        f'[server]\ncommand = "docker compose -f {compose} up"\nstop = "docker compose -f {compose} down"\nlint = "{compose}"\n'
+        + "".join(f'[[arm]]\nname = "{n}"\nserver = {{ env = {{ BUDGET = {n} }} }}\n' for n in (1024, 2048))
+    )
+    small, large = read(text).arms[:2]
+    assert "must be <= max_num_batched_tokens (1024)" in (refusal(findings(small)) or "")
+    assert refusal(findings(large)) is None
+    compose.unlink()
+    with pytest.raises(UsageError, match=r"arm '1024': server.lint .*compose.yaml: No such file"):
+        findings(small)
 
 
 @pytest.mark.parametrize("name", examples())

@@ -15,8 +15,9 @@ import pytest
 
 from headway.bench.arms import runner as runner_module
 from headway.bench.arms.document import compose
-from headway.bench.arms.file import Plan, parse
+from headway.bench.arms.file import parse
 from headway.bench.arms.ledger import Ledger
+from headway.bench.arms.plan import Plan
 from headway.bench.arms.progress import Lines, Table
 from headway.bench.arms.report import remarks
 from headway.bench.arms.runner import Runner

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.bench.arms.file import Server
+from headway.bench.arms.plan import Server
 from headway.bench.arms.server import Life, Lost, last_words, serving
 
 FAKE = str(Path(__file__).with_name("fake_server.py"))
