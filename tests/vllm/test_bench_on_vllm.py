@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headway.bench.scenarios import SCENARIOS
+from tests.bench.planted import planted
 from tests.bench.test_bench_command import command
 from tests.vllm.conftest import RealEngine
 
@@ -51,16 +52,18 @@ def test_every_scenario_has_valid_runs_on_a_real_engine(real_engine: RealEngine,
 
 @pytest.mark.vllm
 @pytest.mark.timeout(300)
-def test_vllm_bench_serve_reports_the_same(real_engine: RealEngine, tmp_path: Path) -> None:
-    """5 % on a quiet machine is what benchmarks/ measures; here the two share a CPU with everything else, so 20 %."""
+def test_vllm_bench_serve_reports_the_same(tmp_path: Path) -> None:
+    """Of a server whose times are planted, so that a busy machine does not decide; on a real engine: benchmarks/."""
     file = tmp_path / "a.json"
-    command_line = [
-        sys.executable, str(ROOT / "benchmarks/bench_serve_agreement.py"), "--url", real_engine.url, "--rounds", "1",
-        "--prompts", "6", "--out", "64", "--limit", "0.2", "--json", str(file),
-    ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command_line, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    found = json.loads(file.read_text())
-    assert found["median_ratio"]["itl_ms"] == pytest.approx(1, abs=0.2), found
-    assert found["median_ratio"]["ttft_ms"] == pytest.approx(1, abs=0.35), found
+    with planted(40, 0.03, first=0.5) as (url, _):
+        command_line = [
+            sys.executable, str(ROOT / "benchmarks/bench_serve_agreement.py"), "--url", url, "--rounds", "1",
+            "--prompts", "6", "--in", "64", "--out", "40", "--limit", "0.05", "--json", str(file),
+        ]  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command_line, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (measured,) = json.loads(file.read_text())["rounds"]
+    for client in ("headway", "vllm"):
+        assert measured[client]["itl_ms"] == pytest.approx(30, rel=0.05)
+        assert measured[client]["ttft_ms"] == pytest.approx(530, rel=0.1)
