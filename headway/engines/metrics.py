@@ -25,6 +25,8 @@ class EngineMetrics:
     """Blocks of the KV cache, over all ranks."""
     engines: int = 1
     """Data-parallel ranks that the page has series of."""
+    match_unit: int | None = None
+    """Tokens in which hits are counted, where that is finer than a block (vLLM's --prefix-match-unit)."""
     states: bool | None = None
     """Whether recurrent states are cached, of which only some boundaries are kept (docs/engines.md)."""
     started: float | None = None

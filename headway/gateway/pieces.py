@@ -86,7 +86,7 @@ class Pacing:
     @property
     def primed(self) -> int:
         """Tokens that the request itself should find cached."""
-        return self.done * self.block
+        return max(0, self.done - self.upstream.engine.lost) * self.block
 
     @property
     def tokens(self) -> int:
@@ -138,7 +138,7 @@ class Pacing:
             after = await upstream.scrape()
             if after is not None and after.hits is not None and self.permit.grants == grants:
                 hit = int(after.hits - before.hits)  # nothing else was sent, so they are this piece's
-        expected = self.done * self.block
+        expected = self.primed
         if hit is None and self.sent and self._too_long(seconds, len(ids), end):
             hit = 0
         fell_short = hit is not None and hit < expected

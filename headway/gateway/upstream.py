@@ -109,6 +109,8 @@ class Engine:
         """None while it has not been recognised."""
         self.facts: EngineMetrics | None = None
         """What a page that describes its configuration says."""
+        self.lost = 0
+        """Blocks that each piece computes again (probe.py)."""
         self.scheduler = ""
         """Why its own scheduler paces prefill, as /metrics says; empty where it does not."""
         self.configured: str | None = None
@@ -332,7 +334,8 @@ class Upstream:
     async def _run_probe(self) -> None:
         latest = self.engine.latest
         seed = int.from_bytes(os.urandom(4), "little")
-        run = probe(seed, latest.block_size, latest.prefix_caching) if latest is not None else probe(seed, None)
+        hint = None if latest is None else latest.match_unit or latest.block_size
+        run = probe(seed, hint, None if latest is None else latest.prefix_caching)
         try:
             models = await self._model_ids()
             if not models:
@@ -385,6 +388,7 @@ class Upstream:
             self.engine.caching = found.caching
         if self.engine.reports is None:
             self.engine.reports = False
+        self.engine.lost = found.lost
         if found.block is not None:
             self._set_block(found.block, confirmed=True)
         self._tell_controller()
@@ -411,8 +415,9 @@ class Upstream:
         """The indexes hold as much as the engine's KV cache."""
         latest, block = self.engine.latest or self.engine.facts, self.engine.block
         if latest is not None and latest.blocks and block:
-            self.blocks.resize(latest.blocks)
-            self.texts.resize(latest.blocks * block)
+            finer = max(1, (latest.block_size or block) // block)  # hits are counted inside a block (--prefix-match-unit)
+            self.blocks.resize(latest.blocks * finer)
+            self.texts.resize(latest.blocks * (latest.block_size or block))
         if latest is not None and latest.states is not None:
             self.texts.expect(Rule.BOUNDARY if latest.states else Rule.WHOLE)
 
@@ -423,7 +428,7 @@ class Upstream:
         block = engine.block if engine.renders or engine.block is None else max(engine.block, TEXT_UNIT)
         said = engine.latest or engine.facts
         ranks = said.engines if said is not None else 1
-        capability = Capability(block=block, caching=engine.caching, paces=paces, ranks=ranks)
+        capability = Capability(block=block, caching=engine.caching, lost=engine.lost, paces=paces, ranks=ranks)
         before = self.controller.capability
         if capability == before:
             return
@@ -530,7 +535,7 @@ class Upstream:
         self._misses.clear()
         engine.block = engine.caching = engine.reports = engine.latest = engine.family = engine.facts = None
         engine.block_confirmed = engine.probed = engine.gone = False
-        engine.configured = None
+        engine.configured, engine.lost = None, 0
         self.controller.forget(self.desk.now)
         self._warned.clear()
 

@@ -89,3 +89,17 @@ def test_a_restart_forgets_the_model() -> None:
     made = controller()
     made.forget(1.0)
     assert made.pacer.model is None and made.pacer.block is None and made.learner.samples == 0
+
+
+def test_a_piece_has_four_blocks_where_each_loses_one() -> None:
+    made = controller()
+    made.engine(1.0, Capability(block=256, caching=True, lost=1))
+    made.pacer.beside = 0.03
+    assert made.pacer.piece() == 4 * 256
+    made.pacer.beside = None
+    # The gap counts the block that is computed again.
+    made.pacer.seen = 100_000
+    model = made.pacer.model
+    assert model is not None
+    tokens = made.pacer.piece()
+    assert model.gap(tokens + 256) <= 0.1 or tokens == 4 * 256

@@ -10,16 +10,18 @@ from headway.engines.vllm.probe import Answer, Found, Question, fresh, probe
 class Cache:
     """Token prefixes that an engine keeps: every whole block (dense), or the last one before the last token (sparse)."""
 
-    def __init__(self, block: int, dense: bool, reports: bool = True, on: bool = True) -> None:
+    def __init__(self, block: int, dense: bool, reports: bool = True, on: bool = True, lost: int = 0) -> None:
+        """`lost`: blocks at the end of a match that are dropped, as with a drafter up to vLLM 0.32."""
+        self.lost = lost
         self.block, self.dense, self.reports, self.on = block, dense, reports, on
         self.kept: set[tuple[int, ...]] = set()
         self.asked = 0
 
     def answer(self, question: Question) -> Answer:
         ids = question.ids
-        last = (len(ids) - 1) // self.block
+        last = len(ids) // self.block - 1 if self.lost else (len(ids) - 1) // self.block
         hit = next((n for n in range(last, 0, -1) if tuple(ids[: n * self.block]) in self.kept), 0) if self.on else 0
-        for n in range(1 if self.dense else last, last + 1):
+        for n in range(1 if self.dense else max(last, 1), last + 1):
             self.kept.add(tuple(ids[: n * self.block]))
         cached = hit * self.block
         self.asked += len(ids) - cached
@@ -68,3 +70,16 @@ def test_no_hit_at_any_length_means_no_cache() -> None:
 def test_fresh_prompts_share_no_prefix() -> None:
     assert len({tuple(fresh(seed, 8)) for seed in range(500)}) == 500
     assert all(0 <= id < 1124 for id in fresh(3, 500))
+
+
+@pytest.mark.parametrize("block", [16, 256, 784, 1568])
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_block_that_a_drafter_loses_is_found(block: int, dense: bool, lost: int) -> None:
+    found = run(Cache(block, dense, lost=lost), block)
+    assert (found.block, found.caching, found.lost) == (block, True, lost)
+
+
+def test_hits_finer_than_a_block_are_found() -> None:
+    """vLLM's --prefix-match-unit: /metrics names it, and the probe confirms it."""
+    assert run(Cache(32, dense=False), 32).block == 32

@@ -33,6 +33,7 @@ def parse(page: str) -> EngineMetrics | None:
         hits=sums.get("prefix_cache_hits"),
         queries=sums.get("prefix_cache_queries"),
         block_size=int(size) if size.isdigit() else None,
+        match_unit=int(unit) if (unit := info.get("prefix_match_unit", "")).isdigit() else None,
         prefix_caching=None if caching is None else caching == "True",
         blocks=blocks or None,
         engines=max(1, len(engines)),
