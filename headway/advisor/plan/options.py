@@ -100,8 +100,13 @@ def _gateway(rig: Rig, targets: Targets) -> Iterator[Option]:
 
 
 def _budgets(rig: Rig, targets: Targets) -> Iterator[Option]:
-    """The largest budget whose chunk keeps the gap, and half the present one."""
+    """The largest budget whose chunk keeps the gap, and half the present one; where the present one is a trap, the way out."""
     present = rig.engine.scheduler.max_num_batched_tokens
+    if refusal(rig, Option("", {"max_num_batched_tokens": present})) is not None:
+        out = {"max_num_batched_tokens": budget_for(rig, max(rig.block, rig.model.tokens_within(targets.gap)))}
+        yield Option("out of the trap", out)
+        yield Option("out of the trap, and paced", out, "pace", targets)
+        return
     for name, tokens in (("a budget for the gap", rig.model.tokens_within(targets.gap)), ("half the budget", present // 2)):
         budget = budget_for(rig, tokens)
         if budget < present:

@@ -105,7 +105,9 @@ def plan(rig: Rig, targets: Targets, tokens: int, load: float | None = None) -> 
 
 def price(rig: Rig, option: Option, targets: Targets, tokens: int, t0: float) -> Priced:
     share = min(targets.share, 0.97)
-    seen = trial(rig, option, tokens, 1.5 * t0 / (1 - share) + (targets.wait if option.policy == "hold" else 0.0) + 5.0)
+    horizon = 1.5 * t0 / (1 - share) + (targets.wait if option.policy == "hold" else 0.0) + 5.0
+    # Twice the time at which the gateway's own bounds let any prompt through: what comes later is shut out.
+    seen = trial(rig, option, tokens, horizon, max(horizon, 2 * (t0 + targets.wait + targets.stretch * t0)))
     floor = None
     if seen.pieces:
         work = rig.model.prefill(tokens) + seen.pieces * rig.model.e

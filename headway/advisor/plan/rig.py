@@ -10,7 +10,7 @@ from headway.advisor.versions import parse_version, show
 from headway.core.steps import StepModel
 from headway.errors import UsageError
 from headway.simulator import steps
-from headway.simulator.engine import EngineSettings
+from headway.simulator.engine import Engine, EngineSettings, SettingsError
 from headway.simulator.holdings import CacheLayout
 from headway.simulator.profiles import PROFILES, Profile
 from headway.simulator.rules import rules_for
@@ -113,10 +113,11 @@ def _configured(engine: EngineSettings, version: str | None, budget: int | None)
         engine = replace(engine, version=version)
     if budget is not None:
         engine = replace(engine, scheduler=replace(engine.scheduler, max_num_batched_tokens=budget))
-    if engine.scheduler.max_num_seqs > engine.scheduler.max_num_batched_tokens:
-        raise UsageError(
-            f"--budget {budget}: below max_num_seqs ({engine.scheduler.max_num_seqs}), with which the engine does not start"
-        )
+    try:
+        Engine(engine)
+    except SettingsError as error:
+        where = f"--budget {budget}: " if budget is not None else ""
+        raise UsageError(f"{where}vLLM {engine.version} does not start: {error}") from None
     return engine
 
 

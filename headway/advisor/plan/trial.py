@@ -15,13 +15,11 @@ from headway.core.targets import Targets
 from headway.simulator.replay import Arrival, Replay, Story, prompt
 
 VICTIM, AFTER = 38, 16
-LONGEST = 7200.0
-"""Seconds of virtual time after which a trial is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Seconds; `ttft` None: no first token within LONGEST."""
+    """Seconds; `ttft` None: no first token within the trial's limit."""
 
     share: float
     gap: float
@@ -39,8 +37,8 @@ def alone(rig: Rig, tokens: int) -> float:
     return ttft
 
 
-def trial(rig: Rig, option: Option, tokens: int, horizon: float) -> Trial:
-    """`horizon`: seconds within which the first token is expected; tried again with more where it does not come."""
+def trial(rig: Rig, option: Option, tokens: int, horizon: float, limit: float) -> Trial:
+    """`horizon`: seconds within which the first token is expected; tried again with more, up to `limit`, where none comes."""
     tried = rig.with_engine(**option.engine) if option.engine else rig
     solo = 1 / rig.model.a
     while True:
@@ -52,9 +50,9 @@ def trial(rig: Rig, option: Option, tokens: int, horizon: float) -> Trial:
         people = [Arrival(0.0, "victim", prompt(1, VICTIM), answer), Arrival(begin, "long", prompt(2, tokens), 2)]
         stories = run.run(people, until=begin + horizon)
         victim, long = stories["victim"], stories["long"]
-        if long.ttft is not None or horizon >= LONGEST or victim.ended is not None:
+        if long.ttft is not None or horizon >= limit or victim.ended is not None:
             return _seen(victim, long, begin, solo, begin + horizon)
-        horizon *= 3
+        horizon = min(3 * horizon, limit)
 
 
 def _timed(rig: Rig) -> list[tuple[int, float]]:
@@ -68,5 +66,5 @@ def _seen(victim: Story, long: Story, begin: float, solo: float, limit: float) -
     times = victim.outputs
     inside = sum(begin < t <= end for t in times)
     gaps = [y - x for x, y in pairwise(times) if y > begin and x < end]
-    share = inside / (end - begin) / solo if end > begin else 0.0
+    share = min(1.0, inside / (end - begin) / solo) if end > begin else 0.0
     return Trial(share, max(gaps, default=0.0), long.ttft, long.waited, long.pieces)

@@ -147,3 +147,5 @@ def test_a_rig_needs_a_version_and_a_known_profile(tmp_path: Path) -> None:
         named("demo", "newest", None)
     with pytest.raises(UsageError, match="max_num_seqs"):
         named("demo", None, 32)
+    with pytest.raises(UsageError, match=r"--budget 1024: vLLM 0\.25\.1 does not start: In Mamba cache align mode"):
+        named("h200-qwen3.6-27b", None, 1024)

@@ -7,7 +7,7 @@ import pytest
 from headway.advisor.deployment import Deployment
 from headway.advisor.lint import check
 from headway.advisor.plan.options import ROOM, Option, options, refusal
-from headway.advisor.plan.plan import plan
+from headway.advisor.plan.plan import plan, price
 from headway.advisor.plan.rig import Rig, chunk_of, named
 from headway.advisor.versions import parse_version
 from headway.core.targets import Targets
@@ -128,3 +128,17 @@ def test_room_for_e_keeps_the_gap_of_the_first_pieces() -> None:
         for name in ("paced by the gateway", "paced, with room for e")
     )
     assert roomy.gap <= 1.5 < plain.gap
+
+
+def test_an_engine_that_shuts_long_prompts_out_is_given_up_on() -> None:
+    """A budget of one block beside one answer leaves no whole block: nothing is prefilled until the answer ends."""
+    mine = rig("0.25.1", 1568)
+    found = price(mine, Option("present"), Targets(stretch=5.0), 28_623, 3.0)
+    assert found.ttft is None and found.misses == ("the long prompt is shut out",)
+    assert found.share == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_way_out_of_the_trap_is_offered() -> None:
+    good, _ = options(rig("0.25.1", 1568), Targets())
+    ways = [option for option in good if option.engine.get("max_num_batched_tokens", 0) > 1568]
+    assert {option.policy for option in ways} == {None, "pace"}
