@@ -243,9 +243,9 @@ def main() -> int:
         for number, row in enumerate(result["rows"] if args.rows else ()):
             if not row["right"]:
                 print("  ", number, row)
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"prefix-index-{args.engine}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
+        if args.out:
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / f"prefix-index-{args.engine}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
     return 0 if all(era["right"] >= WANTED for era in document["eras"]) else 1
 
 
