@@ -5,8 +5,9 @@
 
 Without --url it starts the CPU vLLM of `headway lab` itself. A plain run: /v1/completions, streaming, temperature 0,
 `ignore_eos`, requests as fast as the concurrency allows. Every round has prompts of its own, so that neither finds the
-other's in the prefix cache, and the order of the two changes from round to round. Compared are mean TTFT and mean ITL over
-all requests of a round; what counts is the median of the rounds' ratios. Exit code 1 when one is off by more than --limit.
+other's in the prefix cache; headway measures before and after the other, since a CPU's speed drifts. Compared are mean TTFT
+and mean ITL over all requests of a round; what counts is the median of the rounds' ratios. Exit code 1 when one is off by
+more than --limit.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ async def measure(asked: argparse.Namespace) -> dict[str, Any]:
 
         await ours(server.target, texts(2, asked.prompt_tokens, scale, rng), asked.out, asked.concurrency)  # warm-up
         for number in range(asked.rounds):
-            names = ("headway", "vllm") if number % 2 == 0 else ("vllm", "headway")
-            rounds.append({name: await one(name) for name in names})
+            before, other, after = await one("headway"), await one("vllm"), await one("headway")
+            rounds.append({"headway": {key: mean((before[key], after[key])) for key in before}, "vllm": other})
             print(
                 f"round {number + 1}: "
                 + ", ".join(
