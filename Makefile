@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo install dev test test-vllm lint clean
+.PHONY: demo install dev test test-vllm test-clients lint clean
 
 demo: install  ## the overlap experiment under every policy, in one table (ENGINE=vllm: on a real vLLM on this CPU)
 	$(BIN)/headway demo --engine $(ENGINE)
@@ -31,11 +31,17 @@ lint: dev
 	$(BIN)/mypy
 
 test: lint  ## all that needs no real vLLM
-	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not vllm and not clients" -n 2 --dist worksteal
 
 test-vllm: dev  ## against a real vLLM on this CPU, installed into .venv-vllm (3.4 GB) first
 	$(BIN)/headway lab install
 	HEADWAY_VLLM_PYTHON=$${HEADWAY_VLLM_PYTHON:-$(CURDIR)/.venv-vllm/bin/python} $(BIN)/python -m pytest -m vllm --timeout 400 tests/vllm
 
+test-clients: dev  ## clients from npm and LiteLLM, held for six minutes of the gateway's clock (x86-64 Linux; installs them first)
+	cd tests/clients && npm ci --silent
+	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip --disable-pip-version-check -q install -r requirements/clients.lock
+	HEADWAY_CLIENTS_PYTHON=$(CURDIR)/.venv-clients/bin/python $(BIN)/python -m pytest -m clients --timeout 900 tests/clients
+
 clean:
-	rm -rf $(VENV) .venv-vllm .cache
+	rm -rf $(VENV) .venv-vllm .venv-clients tests/clients/node_modules .cache
