@@ -2,10 +2,11 @@
 
     benchmarks/overhead.py [--peers nginx haproxy ...] [--rounds 3] [--json FILE]
 
-One upstream process answers at once, or streams events two milliseconds apart; the load comes from this process. Every gateway runs
-as one worker, and the rounds take turns over all of them, so that what else the machine does meets all. CPU time is that of all
-threads of a gateway's processes (/proc/PID/task/*/schedstat, nanoseconds), which a busy machine blurs less than it does latency.
-Peers that are not installed are left out and said to be.
+One upstream process answers at once, or streams events two milliseconds apart; the load comes from this process. Every gateway
+runs as one worker, and the rounds take turns over all of them, so that what else the machine does meets all. CPU time is that of
+all threads of a gateway's processes (/proc/PID/task/*/schedstat, nanoseconds), which a busy machine blurs less than it does
+latency. `headway` runs with its defaults, `headway-passthrough` measures only. Peers are found on PATH and in the folders of
+HEADWAY_PEERS; those that are not installed are left out and said to be.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ async def run(names: list[str], rounds: int, scale: float) -> dict[str, Figures]
                 for subject in started if number % 2 == 0 else started[::-1]:
                     begun = time.monotonic()
                     try:
-                        await asyncio.wait_for(measure(subject.port, subject, found[subject.name], scale), 300)
+                        share = scale * subjects.SHARES.get(subject.name, 1.0)
+                        await asyncio.wait_for(measure(subject.port, subject, found[subject.name], share), 300)
                     except (TimeoutError, OSError, load.Unexpected, asyncio.IncompleteReadError) as error:
                         print(f"round {number + 1}: {subject.name}: {error!r}", file=sys.stderr)
                     print(f"round {number + 1}: {subject.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
@@ -112,7 +114,7 @@ def table(found: dict[str, Figures], versions: dict[str, str]) -> str:
     """Medians over the rounds, and their range where it says something; `direct` is what latencies are compared with."""
     direct = found["direct"]
     lines = [
-        "| | CPU µs a request | CPU µs an event | CPU µs a 430 KB request | added ms p50 / p99 | first event, added ms p50 / p99 | RSS MB |",
+        "| | CPU µs a request | CPU µs an event | CPU µs, 430 KB | added ms p50 / p99 | first event, ms p50 / p99 | RSS MB |",
         "|---|---|---|---|---|---|---|",
     ]
 

@@ -13,7 +13,8 @@ class Unexpected(Exception):
 
 
 def _request(body: bytes) -> bytes:
-    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway.test\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway.test\r\n"
+    head += "Content-Type: application/json\r\nAccept: application/json\r\n"
     head += f"User-Agent: OpenAI/Python 3.57.0\r\nAuthorization: Bearer k\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = [Path(part) for part in os.environ.get("HEADWAY_PEERS", "").split(os.pathsep) if part]
 """Folders with peers that are not on PATH: the bin/ of a virtual environment each."""
 START_S = 120.0
+SETTLE_S = 3.0
+"""Seconds from the first answer to the measurement: health checks, and Headway's probe."""
 
 
 @dataclass
@@ -69,10 +71,10 @@ Command = Callable[[int, int, Path], list[str]]
 """(port to listen on, upstream's port, an empty folder) -> command line."""
 
 
-def _headway(policy: str) -> Command:
+def _headway(*options: str) -> Command:
     def command(port: int, upstream: int, folder: Path) -> list[str]:
-        own = [sys.executable, "-m", "headway", "serve", "--upstream", f"http://127.0.0.1:{upstream}", "--policy", policy]
-        return [*own, "--listen", f"127.0.0.1:{port}", "--status", "127.0.0.1:0", "--probe", "off", "--log-level", "warning"]
+        own = [sys.executable, "-m", "headway", "serve", "--upstream", f"http://127.0.0.1:{upstream}", *options]
+        return [*own, "--listen", f"127.0.0.1:{port}", "--status", "127.0.0.1:0", "--log-level", "warning"]
 
     return command
 
@@ -151,8 +153,8 @@ litellm_settings: {{telemetry: false}}
 
 SUBJECTS: dict[str, Command | None] = {
     "direct": None,
-    "headway": _headway("pace"),
-    "headway-passthrough": _headway("passthrough"),
+    "headway": _headway(),
+    "headway-passthrough": _headway("--policy", "passthrough", "--probe", "off"),
     "nginx": _nginx,
     "haproxy": _haproxy,
     "vllm-router": _router("vllm-router"),
@@ -160,6 +162,8 @@ SUBJECTS: dict[str, Command | None] = {
     "smg": _router("smg", "launch"),
     "litellm": _litellm,
 }
+SHARES = {"litellm": 0.04}
+"""Part of the requests that a slow one is measured with."""
 VERSIONS = {"nginx": ["-v"], "haproxy": ["-v"]}
 PACKAGES = {"vllm-router": "vllm-router", "sglang-router": "sglang-router", "smg": "smg", "litellm": "litellm"}
 
@@ -218,9 +222,10 @@ async def start(name: str, upstream_port: int) -> Subject | str:
     folder = tempfile.TemporaryDirectory(prefix="headway-overhead-")
     port = free()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    environment["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"  # it listens on loopback
     try:
         line = command(port, upstream_port, Path(folder.name))
-        with open(Path(folder.name) / "log", "wb") as log:
+        with open(Path(folder.name) / "log", "wb") as log:  # noqa: ASYNC230
             process = await asyncio.create_subprocess_exec(*line, cwd=folder.name, stdout=log, stderr=log, env=environment)
     except OSError as error:
         folder.cleanup()
@@ -230,6 +235,7 @@ async def start(name: str, upstream_port: int) -> Subject | str:
     end = loop.time() + START_S
     while loop.time() < end and process.returncode is None:
         if await _answers(port):
+            await asyncio.sleep(SETTLE_S)
             return subject
         await asyncio.sleep(0.2)
     said = (Path(folder.name) / "log").read_text(errors="replace")[-300:]

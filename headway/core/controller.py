@@ -33,10 +33,10 @@ from headway.core.work import Decision, Entry, Expire, Go, Phase, Piece, Why, Wo
 
 INFINITY = float("inf")
 
-CONTENDING = frozenset({Phase.QUEUED, Phase.PIECE, Phase.WHOLE})
+CONTENDING = (Phase.QUEUED, Phase.PIECE, Phase.WHOLE)
 """Phases in which a request's prefill competes with live answers."""
 
-IN_ENGINE = frozenset({Phase.PIECE, Phase.WHOLE, Phase.DECODE})
+IN_ENGINE = (Phase.PIECE, Phase.WHOLE, Phase.DECODE)
 
 
 class QueueFull(Exception):
@@ -277,8 +277,9 @@ class Controller:
     def _order(self, now: float) -> Iterator[tuple[Entry, bool]]:
         """(candidate, whether it is at its bound), best first: those at their bound, then the queue's order. One prompt at a time
         is in pieces, but a better one may go first between two of them."""
-        due = sorted(((self._due(e), n, e) for n, e in enumerate(self._queue) if e.ready), key=lambda place: place[:2])
-        yield from [(entry, True) for at, _, entry in due if at <= now]
+        due = [(at, n, e) for n, e in enumerate(self._queue) if e.ready and (at := self._due(e)) <= now]
+        due.sort(key=lambda place: place[:2])
+        yield from [(entry, True) for _, _, entry in due]
         yield from [(entry, False) for entry in self._queue if entry.released or not entry.work.prefills or entry.klass.exempt]
         busy = any(entry.phase is Phase.PIECE for entry in self.entries.values())
         for entry in self._queue.order(self.pacer.piece()):

@@ -29,7 +29,7 @@ from headway.gateway.classify import class_of, keys_of, session_of
 from headway.gateway.config import Config
 from headway.gateway.desk import Expired, Permit
 from headway.gateway.dialects.ask import Ask
-from headway.gateway.dialects.table import Dialect, dialect_of
+from headway.gateway.dialects.table import DIALECTS, Dialect, dialect_of
 from headway.gateway.exchange import Exchange
 from headway.gateway.fleet import Fleet
 from headway.gateway.keepalive import Clock, Keeper
@@ -86,6 +86,8 @@ class Relay:
 
     def may_relay(self, path: bytes) -> bool:
         """Whether this path goes on. What a server might normalise into another path does not, however often it decodes."""
+        if path in DIALECTS:
+            return True
         plain = path
         for _ in range(DECODINGS):
             plain = unquote_to_bytes(plain)

@@ -155,7 +155,7 @@ def _ask_of_chat(chat: ChatBody) -> Ask:
     render = None
     if pieces and messages[:1] == b"[":
         render = {"model": chat.model} if chat.model is not None else {}
-        render |= {name: getattr(chat, name) for name in RENDERED if _given(getattr(chat, name)) is not None}
+        render |= {name: raw for name in RENDERED if _given(raw := getattr(chat, name)) is not None}
     return Ask(
         size=size + len(bytes(chat.tools)),
         media=media,
@@ -244,6 +244,8 @@ read_responses = _reader(ResponsesBody, _ask_of_responses)
 
 
 def _given(raw: msgspec.Raw) -> bytes | None:
+    if raw is NONE:  # the usual case, and the cheapest
+        return None
     value = bytes(raw)
     return None if value in (b"null", b"") else value
 

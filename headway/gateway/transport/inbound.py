@@ -44,9 +44,10 @@ _REASONS = {
 
 
 def error_response(status: int, message: str) -> bytes:
-    """A whole response, in the shape in which OpenAI clients expect an error."""
+    """A whole response. The path may not be known, so its body has the shape in which clients of OpenAI's API expect an error and
+    that in which Anthropic's do."""
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": status}
-    body = json.dumps({"error": error}).encode()
+    body = json.dumps({"type": "error", "error": error}).encode()
     return b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (
         status,
         _REASONS[status],

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -28,10 +28,15 @@ class RequestHead:
     target: bytes
     """Request target as sent: path and query, never decoded."""
     headers: Headers
+    _index: dict[bytes, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def get(self, name: bytes) -> bytes | None:
         """First value of the field `name` (given in lower case), or None."""
-        return find(self.headers, name)
+        index = self._index
+        if not index:  # filled once: a request's fields are asked for a dozen times
+            for key, value in reversed(self.headers):
+                index[key.lower()] = value
+        return index.get(name)
 
 
 @dataclass(slots=True, frozen=True)
