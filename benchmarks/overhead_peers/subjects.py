@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = [Path(part) for part in os.environ.get("HEADWAY_PEERS", "").split(os.pathsep) if part]
 """Folders with peers that are not on PATH: the bin/ of a virtual environment each."""
-START_S = 120.0
+START_S = 240.0
 SETTLE_S = 3.0
 """Seconds from the first answer to the measurement: health checks, and Headway's probe."""
 
