@@ -38,7 +38,7 @@ def learn(
     ask, prompt = exchange.ask, exchange.prompt
     if relay.status != 200:
         return
-    if relay.prompt_tokens:
+    if relay.prompt_tokens and not ask.media and not ask.partial:
         upstream.estimator.learn(ask.size, relay.prompt_tokens)
     if pacing is not None:
         primed = pacing.primed

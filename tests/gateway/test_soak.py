@@ -1,4 +1,4 @@
-"""Must: nothing is lost or left after cancels at random moments and engines that die: benchmarks/soak.py, two thousand of them."""
+"""Must: nothing is lost or left after cancels at random moments and engines that die (benchmarks/soak.py, two thousand)."""
 
 from __future__ import annotations
 
