@@ -194,7 +194,7 @@ async def soak(cancels: int, kill_every: int, seed: int = 1, limit_s: float = 1e
     assert first is not None
     assert last.permits == last.upstream_requests == 0
     assert last.descriptors <= first.descriptors + 4, (first, last)
-    assert last.tasks <= first.tasks, (first, last)
+    assert last.tasks <= first.tasks + 2, (first, last)  # a look at /metrics may be under way
     return {
         "schema": "headway.soak/1",
         "cancels": done,
