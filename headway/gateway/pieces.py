@@ -36,6 +36,8 @@ NOT_SHARED = frozenset(
 """Headers of the client's request that its pieces do not carry: they belong to that one message."""
 LEAST_RENDER_S = 1.0
 """Seconds that a prompt's rendering may take even where --wait is shorter."""
+LEAST_EXCESS_S = 0.1
+"""Seconds by which a piece must be late to be taken for one that missed: less is a busy host, or costs little."""
 CHECKED = 3
 """Pieces in a row that are checked by the hit counter on an engine without cached_tokens; after that their time is enough."""
 
@@ -169,7 +171,8 @@ class Pacing:
         if model is None:
             return False
         own = model.piece((end - self.done) * self.block, self.done * self.block)
-        return seconds > 2.0 * own and seconds > 0.5 * (own + model.piece(computed_whole))
+        too_long = seconds > 2.0 * own and seconds > 0.5 * (own + model.piece(computed_whole))
+        return too_long and seconds - own > LEAST_EXCESS_S
 
 
 async def render(upstream: Upstream, ask: Ask, headers: Headers) -> list[int]:
