@@ -22,7 +22,8 @@ from headway.traces import Cut, read
 TARGETS = {"share": float, "gap": float, "wait": float, "stretch": float, "queue": int}
 ENGINE = {
     "max-num-batched-tokens": int, "max-num-seqs": int, "long-prefill-token-threshold": int, "prefill-schedule-interval": int,
-    "num-gpu-blocks": int, "block-size": int, "max-model-len": int, "mtp": int, "tokens-per-step": float, "version": str,
+    "num-gpu-blocks": int, "block-size": int, "max-model-len": int, "mtp": int, "tokens-per-step": float,
+    "version": str, "family": str,
 }  # fmt: skip
 
 
@@ -47,7 +48,10 @@ class Case:
 def simulate(case: Case) -> dict[str, Any]:
     """Run a case to its end. Seconds of the trace's clock, tokens. Raises UsageError for a case that cannot run."""
     options = {name.replace("-", "_"): value for name, value in case.engine.items()}
-    profile = configure(PROFILES[case.profile], **options)
+    try:
+        profile = configure(PROFILES[case.profile], **options)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     prompts = Prompts(profile.engine.layout.block_size, case.classes, case.threads)
     tallies: dict[str, Tally] = {label: Tally(case.limits) for label in [*prompts.labels, "all"]}
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from headway.simulator.cache import KVCache
+from headway.simulator.families import FAMILIES
 from headway.simulator.holdings import CacheLayout
 from headway.simulator.leap import Leap, Stretch
 from headway.simulator.request import Request
 from headway.simulator.rules import Rules, rules_for
-from headway.simulator.scheduler import Scheduler, SchedulerSettings
+from headway.simulator.scheduler import SchedulerSettings
 from headway.simulator.step import Chunk
 from headway.simulator.steps import StepModel
 
@@ -45,6 +46,8 @@ class EngineSettings:
     #: Tokens that one decode step yields on average, 1 + accepted drafts; from 1 to 1 + draft_tokens. The nearest fraction
     #: with a denominator of at most 1,000 is used.
     tokens_per_step: float = 1.0
+    #: Whose scheduling rules hold, a key of FAMILIES; `version` is vLLM's.
+    family: str = "vllm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Engine:
         self.rules: Rules = rules_for(settings.version)
         _check(settings, self.rules)
         self.cache = KVCache(settings.layout, self.rules)
-        self.scheduler = Scheduler(settings.scheduler, self.cache)
+        self.scheduler = FAMILIES[settings.family](settings.scheduler, self.cache)
         self.counters = Counters()
         #: `tokens_per_step` as a fraction, so that a stretch of steps can be added up exactly.
         self.rate = Fraction(settings.tokens_per_step).limit_denominator(1000)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headway.simulator.engine import EngineSettings
+from headway.simulator.families import FAMILIES
 from headway.simulator.holdings import CacheLayout
 from headway.simulator.rules import rules_for
 from headway.simulator.scheduler import SchedulerSettings
@@ -156,6 +157,7 @@ def configure(
     profile: Profile,
     *,
     version: str | None = None,
+    family: str | None = None,
     dense: bool = False,
     prefix_caching: bool | None = None,
     mtp: int | None = None,
@@ -186,6 +188,10 @@ def configure(
     if mtp is not None:
         layout = replace(layout, draft_tokens=mtp)
         tokens_per_step = tokens_per_step or 1 + mtp / 2
+    if family is not None:
+        if family not in FAMILIES:
+            raise ValueError(f"family: {family!r} is not one of {', '.join(FAMILIES)}")
+        engine = replace(engine, family=family)
     if version is not None:
         rules_for(version)
         engine = replace(engine, version=version)

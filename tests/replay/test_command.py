@@ -62,6 +62,7 @@ def test_table_json_csv_and_page(trace: Path, tmp_path: Path) -> None:
         (("--sweep", "shares=0.1"), "--sweep 'shares=0.1'"),
         (("--sweep", "share=a"), "--sweep 'share=a': 'a' is not a list of float"),
         (("--sweep", "share=0.4", "--sweep", "share=0.5"), "--sweep: share is given twice"),
+        (("--sweep", "family=tgi"), "family: 'tgi' is not one of vllm, sglang, llamacpp"),
         (("--share", "3"), "share: 3.0 is not 0..1"),
         (("--classes", "5,3"), "--classes: '5,3' does not grow"),
         (("--speed", "0"), "--speed: 0 is not above 0"),
@@ -76,6 +77,15 @@ def test_what_cannot_be_used_is_one_line(trace: Path, arguments: tuple[str, ...]
     done = replay(str(trace), *arguments)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr.splitlines()[-1]
+
+
+def test_another_engines_scheduling(trace: Path, tmp_path: Path) -> None:
+    """SGLang's prefill lets decodes stand still for a whole prompt: 9,000 tokens of 80 µs, where vLLM's chunks let them go on."""
+    done = replay(str(trace), "--policy", "passthrough", "--sweep", "family=vllm,sglang", "--json", str(tmp_path / "r.json"))
+    assert done.returncode == 0, done.stderr
+    vllm, sglang = (case["classes"]["all"] for case in json.loads((tmp_path / "r.json").read_text())["cases"])
+    assert vllm["itl_s"]["max"] < 0.3 < 0.7 < sglang["itl_s"]["max"]
+    assert sglang["answered"] == 20
 
 
 def test_ray_runs_the_same_cases(trace: Path, tmp_path: Path) -> None:
