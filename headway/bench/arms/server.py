@@ -61,27 +61,30 @@ def in_use(port: int) -> bool:
 class Life:
     """A server that is up. `url` is its base URL."""
 
-    def __init__(self, url: str, process: asyncio.subprocess.Process | None, log: IO[bytes] | None) -> None:
-        self.url, self._process, self._log, self._detached = url, process, log, False
+    def __init__(
+        self, url: str, process: asyncio.subprocess.Process | None = None, log: IO[bytes] | None = None, detaches: bool = False
+    ) -> None:
+        """`detaches`: there is a stop command, so a command that ends well may have left the server running."""
+        self.url, self._process, self._log, self._detaches = url, process, log, detaches
+
+    @property
+    def ended_well(self) -> bool:
+        return self._process is not None and self._process.returncode == 0
 
     @property
     def died(self) -> str | None:
         """How it ended, with the end of its log; None while it lives, or where only its stop command knows."""
-        if self._process is None or self._process.returncode is None or self._detached:
+        if self._process is None or self._process.returncode is None or (self.ended_well and self._detaches):
             return None
         said = last_words(self._log)
         return f"the server ended with {ending(self._process.returncode)}{': ' + said if said else ''}"
 
     async def death(self, patience: float = 2.0) -> str | None:
         """The same after a request has failed: connections break a moment before a process is known to have ended."""
-        if self._process is not None and not self._detached:
+        if self._process is not None and not (self.ended_well and self._detaches):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), patience)
         return self.died
-
-    def detach(self) -> None:
-        """Its command ended well and left the server running: only the stop command can stop it."""
-        self._detached = True
 
 
 def ending(code: int) -> str:
@@ -113,7 +116,7 @@ async def serving(server: Server, log_path: Path, say: Say) -> AsyncIterator[Lif
     """Raises Lost when the server does not come up. A server that is only a `url` is asked whether it is ready."""
     if server.command is None:
         assert server.url is not None
-        life = Life(server.url.rstrip("/").removesuffix("/v1"), None, None)
+        life = Life(server.url.rstrip("/").removesuffix("/v1"))
         await _ready(server, life, {"url": life.url}, say)
         yield life
         return
@@ -127,7 +130,7 @@ async def serving(server: Server, log_path: Path, say: Say) -> AsyncIterator[Lif
     with _open(log_path) as log:
         say(f"starting {shlex.join(words)}")
         process = await _spawn(words, environment, server.cwd, log)
-        life = Life(url, process, log)
+        life = Life(url, process, log, detaches=server.stop is not None)
         try:
             await _ready(server, life, values, say)
             yield life
@@ -165,16 +168,14 @@ async def _ready(server: Server, life: Life, values: Mapping[str, object], say: 
     begun = told = time.monotonic()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5), trust_env=False) as http:
         while not await _answers(http, urls):
+            if life.ended_well and server.stop is None:
+                raise Lost(
+                    "start",
+                    "the command ended (exit code 0) before the server was ready; if it starts something in the "
+                    "background, say how to stop that: stop = \"...\"",
+                )  # fmt: skip
             if (died := life.died) is not None:
-                if not died.startswith("the server ended with exit code 0"):
-                    raise Lost("start", f"{died}")
-                if server.stop is None:
-                    raise Lost(
-                        "start",
-                        "the command ended (exit code 0) before the server was ready; if it starts something in the "
-                        "background, say how to stop that: stop = \"...\"",
-                    )  # fmt: skip
-                life.detach()
+                raise Lost("start", died)
             now = time.monotonic()
             if now - begun > server.ready_s:
                 said = last_words(life._log)
