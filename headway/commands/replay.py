@@ -12,11 +12,13 @@ import typer
 
 from headway.bench.tables import show
 from headway.core.policy import POLICIES
-from headway.errors import UsageError
+from headway.errors import CheckFailed, UsageError
 from headway.replay.case import ENGINE, TARGETS, Case
 from headway.replay.report import SCHEMA, headings, rows, text, write_csv
 from headway.replay.sweep import grid, run_all
 from headway.replay.tally import Limits
+from headway.replay.verify import SCHEMA as VERIFY_SCHEMA
+from headway.replay.verify import document, read_back
 from headway.simulator.profiles import PROFILES
 from headway.simulator.rules import rules_for
 from headway.traces import FORMATS, Cut, TraceError
@@ -62,11 +64,17 @@ def replay(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="parallel processes")] = 1,
     ray: Annotated[str | None, typer.Option(help="address of a Ray cluster that runs the cases; 'local' starts one")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help=SCHEMA)] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="TRACE is a decision log: make its decisions again and compare; simulates nothing")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help=f"{SCHEMA}; with --verify {VERIFY_SCHEMA}")] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="the table")] = None,
     html: Annotated[Path | None, typer.Option(help="the table and plots, one file")] = None,
 ) -> None:
     """Recorded traffic under several policies, in virtual time: what each would have cost whom."""
+    if verify:
+        _verify(trace, json_file)
+        return
     engine = {
         "version": vllm_version, "max-num-batched-tokens": max_num_batched_tokens, "max-num-seqs": max_num_seqs,
         "long-prefill-token-threshold": long_prefill_token_threshold,
@@ -113,14 +121,39 @@ def replay(
     lead = [_lead(trace, profile, results[0], longest), _limits(cases[0].limits)]
     print("\n" + "\n".join(lead))
     if json_file is not None:
-        document = {"schema": SCHEMA, "trace": str(trace), "profile": profile, "wall_s": wall, "cases": results}
-        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        told = {"schema": SCHEMA, "trace": str(trace), "profile": profile, "wall_s": wall, "cases": results}
+        json_file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if csv_file is not None:
         write_csv(results, csv_file)
     if html is not None:
         from headway.replay.pictures import write_html
 
         write_html(results, lead, html)
+
+
+def _verify(log: Path, json_file: Path | None) -> None:
+    replayers = read_back([log])
+    told = document(log, replayers)
+    if json_file is not None:
+        json_file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    names = ["upstream", "turns", "decisions", "differing turns", "complete"]
+    counts = ("turns", "decisions", "differing_turns")
+    show(
+        names,
+        [
+            [
+                upstream or "-",
+                *(f"{one[key]:,}" for key in counts),
+                "no" if one["lost"] else "yes",
+            ]
+            for upstream, one in told["upstreams"].items()
+        ],
+    )
+    for upstream, one in told["upstreams"].items():
+        if one["differences"]:
+            first = one["differences"][0]
+            where = f"{log}: {upstream or 'upstream'}: at {first['at']:.6f} s"
+            raise CheckFailed(f"{where} the log decided {first['recorded']}, this version decides {first['made']}")
 
 
 def _cut(**options: Any) -> Cut:

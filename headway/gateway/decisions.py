@@ -1,4 +1,5 @@
-"""The decision log on disk: one JSON line a record (core/journal.py), appended by a thread of its own.
+"""The decision log on disk: one JSON line a record (core/journal.py), appended by a thread of its own. It is read by
+traces/decisions.py.
 
 Invariants
 ----------
@@ -17,12 +18,12 @@ import queue
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from headway.core.journal import SCHEMA, NotARecord, Record, Replayer
+from headway.core.journal import SCHEMA, Record
 from headway.errors import UsageError
 
 log = logging.getLogger("headway.gateway")
@@ -129,54 +130,3 @@ class DecisionLog:
             os.write(self._file, b"\n")  # an earlier gateway broke off in the middle of a line
         if not first:
             os.write(self._file, msgspec.json.encode({"e": "continues", "schema": SCHEMA}) + b"\n")
-
-
-def read(paths: Iterable[Path]) -> Iterator[tuple[str, Record]]:
-    """(place, record) of each line of these files, oldest first; place is `file:line`. A line that is cut short is passed over
-    where a gateway broke off in it: before a `begin`, or at a file's end. Raises UsageError."""
-    cut = ""
-    for place, line in _lines(paths):
-        record = _decoded(line)
-        if record is None:
-            cut = cut or place
-            continue
-        if cut and record["e"] not in ("begin", "continues"):
-            raise UsageError(f"{cut}: not a record of a decision log ({SCHEMA})")
-        cut = ""
-        yield place, record
-
-
-def _lines(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    yield f"{path}:{number}", line
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
-
-
-def _decoded(line: bytes) -> Record | None:
-    try:
-        record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and "e" in record else None
-
-
-def replay(paths: Iterable[Path]) -> dict[str, Replayer]:
-    """Make the log's decisions again, by upstream. Raises UsageError, with the place, for what cannot be read."""
-    replayers: dict[str, Replayer] = {}
-    for place, record in read(paths):
-        if record["e"] == "continues":
-            if not replayers:
-                raise UsageError(f"{place}: this file continues an earlier one: give that first")
-            continue
-        replayer = replayers.setdefault(str(record.get("u", "")), Replayer())
-        try:
-            replayer.feed(record)
-        except NotARecord as error:
-            raise UsageError(f"{place}: {error}") from None
-    if not replayers:
-        raise UsageError("the decision log is empty")
-    return replayers

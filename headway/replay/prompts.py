@@ -44,6 +44,7 @@ class Prompts:
                 tokens=call.input_tokens,
                 keys=keys,
                 thread=thread,
+                klass=call.klass,
                 label=self._label(call.input_tokens - self._known(keys) * self.block),
             )
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headway.core.capability import Capability
+from headway.core.classes import INTERACTIVE
 from headway.core.controller import Controller, QueueFull
 from headway.core.outcome import Outcome
 from headway.core.prefix import BlockIndex, block_keys
@@ -34,7 +35,7 @@ class Arrival:
     """One request of a trace: `prompt` as token ids, or its length `tokens` and the `keys` of its whole blocks.
 
     Calls of one `thread` are sent one after the other: not before the answer to the one before has ended. `cancel_at`: seconds
-    at which the client leaves. `label` is the caller's.
+    at which the client leaves. `klass`: its traffic class, empty: interactive. `label` is the caller's.
     """
 
     at: float
@@ -46,6 +47,7 @@ class Arrival:
     tokens: int = 0
     keys: list[int] | None = None
     thread: str = ""
+    klass: str = ""
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -176,7 +178,8 @@ class Replay:
             self._over(story, Outcome.PASSED)  # the engine answers that it is too long
             return
         try:
-            entry = self.controller.arrive(self.now, Work(arrival.id, uncached, done * self.block, arrival.client))
+            work = Work(arrival.id, uncached, done * self.block, arrival.client, klass=arrival.klass or INTERACTIVE)
+            entry = self.controller.arrive(self.now, work)
         except QueueFull:
             self._over(story, Outcome.QUEUE_FULL)
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from headway.traces import documents, tables
+from headway.traces import decisions, documents, tables
 from headway.traces.arrange import Cut, arrange
 from headway.traces.record import Call, TraceError
 from headway.traces.rows import document, lines
@@ -30,6 +30,7 @@ FORMATS: dict[str, Format] = {
     "vidur": Format(tables.VIDUR.needed, tables.sizes_only(tables.VIDUR)),
     "lengths": Format(tables.LENGTHS.needed, tables.sizes_only(tables.LENGTHS)),
     "plain": Format(tables.PLAIN.needed, tables.sizes_only(tables.PLAIN)),
+    "decisions": Format(frozenset(("e", "schema")), decisions.calls),
     "mooncake": Format(frozenset(("timestamp", "input_length", "output_length")), documents.mooncake),
     "served": Format(frozenset(("arrival_time", "input_toks", "output_toks")), documents.served),
     "kv-cache-tester": Format(frozenset(("block_size", "requests")), documents.weka, own_clocks=True, folder=True),

@@ -30,6 +30,7 @@ class Call:
     thread: str = ""  # within a session, what waits for its own previous answer: a subagent runs beside its parent
     block_size: int = 0  # tokens a block; 0: the trace does not say what prompts share
     blocks: tuple[int, ...] = ()
+    klass: str = ""  # traffic class (core/classes.py), where the trace names one
 
     @property
     def named_tokens(self) -> int:

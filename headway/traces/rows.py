@@ -8,7 +8,7 @@ import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -19,9 +19,13 @@ LONGEST_LINE = 2**26  # bytes: a line (or a one-document file) above this is not
 
 def open_text(path: Path) -> io.TextIOWrapper:
     """A file, or a gzipped one by its name. Raises TraceError."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """The same, undecoded."""
     try:
-        raw = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
-        return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+        return cast("BinaryIO", gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb"))
     except OSError as error:
         raise TraceError(path, None, error.strerror or str(error)) from None
 

@@ -15,7 +15,9 @@ import pytest
 from headway.core.journal import Replayer
 from headway.errors import UsageError
 from headway.gateway import decisions as module
-from headway.gateway.decisions import DecisionLog, read, replay
+from headway.gateway.decisions import DecisionLog
+from headway.replay.verify import read_back as replay
+from headway.traces.decisions import records as read
 from tests.gateway.support import chat, engine, gateway, metric, now, post, read_stream, run, session, teach, text, until
 
 CLASSES = [{"name": "interactive", "targets": {}, "protected": True, "exempt": False}]
@@ -130,7 +132,7 @@ def test_after_a_loss_nothing_is_compared_until_the_next_start() -> None:
         ('{"e": "begin", "schema": "other/1", "t": 0}\n', "log:1: schema 'other/1'"),
         ('{"e": "begin", "t": 0}\n', "log:1: event 'begin': KeyError: 'schema'"),
         ("nonsense\n" + '{"e": "forget", "t": 0}\n', "log:1: not a record of a decision log"),
-        ("", "the decision log is empty"),
+        ("", "log: no record of a decision log"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from headway.core.forecast import forecast
 from headway.core.policy import POLICIES
 from headway.core.work import Work
-from headway.gateway.decisions import read, replay
+from headway.replay.verify import read_back as replay
+from headway.traces.decisions import records as read
 from tests.core.test_turns import controller, live
 from tests.gateway.support import chat, engine, gateway, metric, now, post, read_stream, run, session, teach, text, until
 

@@ -18,6 +18,7 @@ FILES = {
     "azure_40.csv": ("azure", 40), "mooncake_60.jsonl": ("mooncake", 60), "claude_code_100.csv": ("claude-code", 100),
     "trace_0022.json": ("kv-cache-tester", None), "vidur_30.csv": ("vidur", 30), "lengths_30.csv": ("lengths", 30),
     "served_20.jsonl": ("served", 20), "simple_chain.json": ("otel", 3), "fan_in_dependencies.json": ("otel", 4),
+    "decisions_4.jsonl": ("decisions", 4),
 }  # fmt: skip
 
 
