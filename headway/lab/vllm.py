@@ -12,7 +12,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -20,9 +20,10 @@ from typing import IO
 import aiohttp
 
 from headway.errors import ServerError, UsageError
-from headway.lab.process import stop, tail
+from headway.lab.process import ROOT, stop, tail
 
 MODEL_NAME = "m"
+SCHEDULER = "headway.engines.vllm.scheduler.HeadwayScheduler"
 READY_S = 240.0
 LAUNCHER = Path(__file__).with_name("launch.py").resolve()
 SETTINGS = {
@@ -66,14 +67,19 @@ async def serve_vllm(
     log_path: Path | None = None,
     pin: bool = True,
     ready_s: float = READY_S,
+    targets: Mapping[str, str] | None = None,
 ) -> AsyncIterator[str]:
-    """Yields the base URL once /health answers. Raises ServerError with the end of the log when it never
-    does.
+    """Yields the base URL once /health answers. `targets`: with the scheduler class, and these HEADWAY_* variables.
+
+    Raises ServerError with the end of the log when it never does.
     """
     port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     environment = {"VLLM_CPU_KVCACHE_SPACE": "2", **os.environ, **SETTINGS}
     environment.pop("PYTHONPATH", None)
+    if targets is not None:
+        arguments = [*arguments, "--scheduler-cls", SCHEDULER]
+        environment |= {"PYTHONPATH": ROOT, **targets}
     with _log(log_path) as log:
         with all_cores():
             process = await asyncio.create_subprocess_exec(
