@@ -150,12 +150,15 @@ class Controller:
         entry = self.entries[id]
         tokens = entry.in_flight
         self.debt.prefill_ended(now)
+        decoded = self.debt.decoded(entry.granted)
         gap = self.debt.take_gap(now)
         self.foreign.prefilled(now, now - entry.granted, self.targets.share)
         if seconds is not None and self.in_flight == tokens and not self.foreign.count:
             if gap is not None:
                 # A gap that is longer than the piece has another cause (a buffering parser), or began before it.
                 self.learner.gap(tokens, min(gap, seconds), entry.at)
+            if decoded is not None:
+                self.learner.beside(entry.at + tokens, min(decoded, seconds))
             self._learn(tokens, seconds, entry.at)
         entry.in_flight = 0
         entry.phase = Phase.QUEUED
@@ -198,7 +201,8 @@ class Controller:
         kept_waiting = self._kept_waiting(now, entry)
         if entry.phase is not Phase.DECODE:  # else its prefill was taken to be over already, or it had none
             if entry.paced and self.pacer.model is not None:
-                self.learner.last(now - entry.granted - self.pacer.model.prefill(entry.in_flight, entry.at))
+                overhead = now - entry.granted - self.pacer.model.prefill(entry.in_flight, entry.at)
+                self.learner.last(overhead, entry.in_flight + entry.at)
             self._prefill_over(now, entry)
         if entry.work.streams:
             self.debt.join(now, id, kept_waiting, entry.klass.share)
@@ -304,7 +308,7 @@ class Controller:
         if self._saving:
             return None  # one before it in order waits for the debt to be paid: what is left over is not for those behind
         coming = live or any(e.phase is Phase.WHOLE and e.work.streams and e.klass.share for e in self.entries.values())
-        ahead = self._ahead(entry) if entry.paced and not in_pieces else 0.0
+        ahead = (self._lead(entry) if in_pieces else self._ahead(entry)) if entry.paced else 0.0
         room, retry_at = self.pacer.grant(now, coming, self.debt, ahead, entry.at)
         if self.foreign.count and now < self.foreign.rest_until:
             room, retry_at = 0, max(retry_at, self.foreign.rest_until)
@@ -319,13 +323,21 @@ class Controller:
         tokens = (room - busy) // self.pacer.unit * self.pacer.unit
         return self._piece(now, entry, tokens, why) if tokens > 0 else None
 
+    def _lead(self, entry: Entry) -> float:
+        """The same (so negative) for a piece: while the engine's front end reads its ids, the answers get on. Sent so much
+        earlier, its prefill begins when they are owed nothing, and what they get meanwhile is not lost to the bound on credit."""
+        share = self.debt.highest
+        if self.pacer.model is None or share <= 0:
+            return 0.0
+        return -self.pacer.model.k * (entry.at + self.pacer.unit) * (1.0 - share) / share
+
     def _ahead(self, entry: Entry) -> float:
         """Seconds of entitlement to leave in hand for the last request of a paced prompt: its tail starves the
         answers, its overhead lets them catch up."""
         share = self.debt.highest
         if self.pacer.model is None or share <= 0:
             return 0.0
-        caught_up = self.learner.last_overhead * (1.0 - share) / share
+        caught_up = self.learner.last_overhead(entry.at + entry.uncached) * (1.0 - share) / share
         # No more than credit can hold: what is asked for beyond that would never be in hand.
         return min(self.pacer.model.prefill(entry.uncached, entry.at) - caught_up, 0.8 * self.debt.credit)
 

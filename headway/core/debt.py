@@ -58,6 +58,8 @@ class Victim:
     """The latest rate was believed not long ago."""
     longest: float = 0.0
     """Longest gap since the last `take_gap`, seconds."""
+    got: float = 0.0
+    """Tokens since then."""
     recent: list[float] = field(default_factory=list)
 
 
@@ -127,6 +129,7 @@ class DebtLedger:
         gap = now - victim.last
         self._settle(victim, now)
         victim.owed -= tokens
+        victim.got += tokens
         self._bound(victim)
         victim.owed_then = victim.owed
         victim.longest = max(victim.longest, gap)
@@ -169,6 +172,7 @@ class DebtLedger:
         victim.last = last  # never silent in between
         self._settle(victim, last)
         victim.owed -= left * each
+        victim.got += left * each
         self._bound(victim)
         victim.longest = max(victim.longest, gap)
         victim.recent = (victim.recent + [gap / each] * min(left, 9))[-9:]
@@ -253,8 +257,14 @@ class DebtLedger:
         longest = None
         for victim in self.victims.values():
             longest = max(longest or 0.0, victim.longest, now - victim.last)
-            victim.longest = 0.0
+            victim.longest = victim.got = 0.0
         return longest
+
+    def decoded(self, since: float) -> float | None:
+        """Seconds' worth of tokens, at their solo rate, that the answers live since `since` got since the last `take_gap`, the
+        median of them. None without such an answer."""
+        got = [victim.got / rate for victim in self.victims.values() if victim.first < since and (rate := self.rate(victim))]
+        return median(got) if got else None
 
     # -- accounting -------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ Invariants
 1. With answers live, a piece is the largest whole number of blocks whose predicted gap is within the target, and at
    least one block: the fixed cost of a mixed step is paid as rarely as the target permits.
 2. Without a model a piece is one block, and it grows at most twofold over what has been seen.
-3. With no answer live nothing is idle; pieces are larger, so that their fixed cost stays a small part, but bounded, so
+3. The engine's front end spends at most FRONT_END of a prompt's prefill on the ids of its pieces where the gap target leaves
+   the choice: pieces grow with the prompt then. Where it does not, the gap target wins, and `front_end` says what that costs.
+4. With no answer live nothing is idle; pieces are larger, so that their fixed cost stays a small part, but bounded, so
    that a newcomer, who waits for one piece at most, waits a few gap targets at most.
 """
 
@@ -23,8 +25,12 @@ from headway.core.targets import Targets
 
 ALONE_OVERHEAD = 0.04
 """Part of a piece's time that its fixed cost may take when nobody decodes."""
+FRONT_END = 0.05
+"""Part of a piece's prefill that the engine's front end may spend on its ids, where the gap target allows it."""
 ALONE_GAPS = 4
 """Gap targets that a piece may last when nobody decodes: what a newcomer may find before it."""
+MOST_TOKENS = 1 << 20
+"""Tokens of a piece that nothing else bounds."""
 UNKNOWN_BLOCK = 256
 """Tokens a piece is measured in while the engine's block size is not known."""
 UNKNOWN_BIG = 1024
@@ -65,7 +71,7 @@ class Pacer:
         blocks = max(self.least, self.model.tokens_within(gap, at) // self.unit - self.lost)
         if self.chunk is not None and blocks * self.unit >= self.chunk:
             # A whole chunk keeps the gap target, and the engine never makes a longer step than that.
-            blocks *= ALONE_GAPS
+            blocks = max(blocks * ALONE_GAPS, self._cheap(at, FRONT_END) // self.unit)
         return min(blocks, max(self.least, 2 * self.seen // self.unit)) * self.unit
 
     def alone_piece(self, at: int = 0) -> int:
@@ -73,18 +79,32 @@ class Pacer:
         beside = self.piece(at)
         if self.model is None or self.model.b <= 0:
             return beside
-        slope = self.model.b + self.model.c * at
-        wanted = int(self.model.h / (ALONE_OVERHEAD * slope))
+        wanted = self._cheap(at, ALONE_OVERHEAD, self.model.h)
         longest = self.model.tokens_within(ALONE_GAPS * self.targets.gap, at)
         return max(beside, min(wanted, longest, 2 * self.seen) // self.unit * self.unit)
+
+    def _cheap(self, at: int, part: float, fixed: float = 0.0) -> int:
+        """Tokens of a piece behind `at` cached ones whose overhead (`fixed` seconds and its ids) is `part` of its prefill."""
+        assert self.model is not None
+        room = part * (self.model.b + self.model.c * at) - self.model.k
+        return int((fixed + self.model.k * at) / room) if room > 0 else MOST_TOKENS
+
+    def front_end(self, tokens: int) -> float:
+        """Part of a prompt's prefill that the engine's front end spends on the ids of its pieces beside a live answer. 0 while no
+        model is known."""
+        if self.model is None or tokens <= 0 or self.model.k <= 0:
+            return 0.0
+        pieces = -(-tokens // self.piece(tokens // 2))
+        return self.model.k * tokens * (pieces + 1) / 2 / max(self.model.prefill(tokens), 1e-9)
 
     def seconds_left(self, uncached: int, at: int = 0) -> float:
         """Seconds that `uncached` tokens behind `at` cached ones take without a pause, in pieces where they are more than one. 0
         while no model is known."""
         if self.model is None:
             return 0.0
-        piece = self.piece(at)
-        return self.model.prefill(uncached, at) + -(-uncached // piece) * (self.model.e + self.model.h)
+        pieces = -(-uncached // self.piece(at))
+        each = self.model.e + self.model.front_end(at + uncached // 2)
+        return self.model.prefill(uncached, at) + pieces * each
 
     def is_big(self, uncached: int, at: int = 0) -> bool:
         """Whether a prefill of `uncached` tokens behind `at` cached ones, sent whole, would make a gap above the target."""
@@ -105,7 +125,7 @@ class Pacer:
         """Share that live answers keep even with no idle time between pieces, or None while no model is known."""
         if self.model is None:
             return None
-        return frontier.share_floor(1, self.model.h, self.model.e + self.model.prefill(self.piece()))
+        return frontier.share_floor(1, self.model.front_end(self.piece()), self.model.e + self.model.prefill(self.piece()))
 
     def grant(self, now: float, live: bool, debt: DebtLedger, ahead: float = 0.0, at: int = 0) -> tuple[int, float]:
         """(tokens that may be prefilled now behind `at` cached ones, 0) or (0, time at which to ask again).

@@ -4,17 +4,21 @@
     e  extra seconds of a step that carries prefill beside decodes
     b  seconds a prefill token at the beginning of a prompt
     c  seconds by which a token costs more for each token before it (attention over what is there already)
-    h  seconds that a piece lasts beyond its prefill (HTTP, ids, the step under way)
+    h  seconds that a piece lasts beyond its prefill (HTTP, the step under way)
+    k  seconds by which it lasts longer for each token id that it carries, cached ones too (JSON, parsed and checked by the
+       engine's front end, while answers go on)
 
 Invariants
 ----------
 1. A model is only given once a piece has been timed: `model()` is None before.
 2. Estimates are robust (Huber weights on relative errors, the upper decile for what comes on top of them) over a few recent
    samples of each size and position: one stall moves little, drift is followed.
-3. All five are >= 0.
+3. All six are >= 0.
 4. An engine that became slower or faster as a whole (another power limit, a neighbour on the host) is followed at once: after
    DRIFT pieces in a row that took much longer or shorter than the model says, what was learned before is scaled by what they
    took.
+5. k is what answers show: while a piece is in the front end they go on decoding, so the tokens that they got meanwhile, at
+   their own rate, are its time there. Where nothing was seen of that, k is 0 and its cost is taken for the prefill's.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ DRIFT = 3
 """Pieces in a row after which the engine's speed is taken to have changed."""
 DRIFTED = 1.3
 """Factor on a piece's predicted time, or its inverse, from which it counts as one of them."""
+BESIDE = 4096
+"""Token ids within which two pieces cost the front end the same."""
 AFTER = 8
 """Decode gaps that are kept then: the latest."""
 
@@ -45,6 +51,11 @@ class StepModel:
     b: float
     h: float = 0.0
     c: float = 0.0
+    k: float = 0.0
+
+    def front_end(self, ids: int) -> float:
+        """Seconds of a piece that carries `ids` token ids beyond its prefill."""
+        return self.h + self.k * ids
 
     def prefill(self, tokens: int, at: int = 0) -> float:
         """Seconds that `tokens` uncached tokens cost the engine behind `at` tokens that it has."""
@@ -56,7 +67,7 @@ class StepModel:
 
     def piece(self, tokens: int, at: int = 0) -> float:
         """Seconds from sending a piece of `tokens` uncached tokens to its answer."""
-        return self.h + self.e + self.prefill(tokens, at)
+        return self.front_end(at + tokens) + self.e + self.prefill(tokens, at)
 
     def tokens_within(self, gap: float, at: int = 0) -> int:
         """Largest prefill whose gap is at most `gap` seconds: C* = (L - a - e)/b for c = 0. May be 0."""
@@ -100,6 +111,8 @@ class StepLearner:
         self._pieces: dict[tuple[int, int], deque[Sample]] = {}
         self._gaps: deque[Sample] = deque(maxlen=WINDOW // 3)
         self._last: deque[float] = deque(maxlen=8)
+        self._beside: dict[int, deque[tuple[int, float]]] = {}
+        """(ids, seconds) of pieces in which answers decoded, by number of ids."""
         self._off: list[tuple[Sample, float]] = []
         """Latest pieces, all slower or all faster than the model says, and by how much."""
         self._steady: StepModel | None = None
@@ -152,14 +165,28 @@ class StepLearner:
         self._gaps.append(Sample(tokens, at, seconds))
         self._model = None
 
-    def last(self, overhead: float) -> None:
-        """Seconds that the last request of a paced prompt took beyond its own prefill."""
-        self._last.append(max(0.0, overhead))
+    def beside(self, ids: int, seconds: float) -> None:
+        """During a piece of `ids` token ids answers decoded for `seconds`."""
+        self._beside.setdefault(ids // BESIDE, deque(maxlen=EACH)).append((ids, seconds))
+        self._model = None
 
-    @property
-    def last_overhead(self) -> float:
-        """Median of `last`, seconds; 0 before any."""
-        return median(list(self._last)) if self._last else 0.0
+    def last(self, overhead: float, tokens: int = 0) -> None:
+        """Seconds that the last request, of a paced prompt of `tokens` tokens, took beyond its own prefill."""
+        self._last.append(overhead - self._slope() * tokens)
+
+    def last_overhead(self, tokens: int = 0) -> float:
+        """Seconds of it that are to be expected: the median of `last`, corrected for the prompt's length; before any, as much as
+        a piece that long, of which text to be tokenised costs the front end about as much."""
+        slope = self._slope() * tokens
+        return max(0.0, slope + (median(list(self._last)) if self._last else 0.0))
+
+    def _slope(self) -> float:
+        """k: the median slope between pieces of different lengths; 0 where they do not differ enough to tell."""
+        places = [(median([i for i, _ in p]), median([s for _, s in p])) for _, p in sorted(self._beside.items())]
+        if len(places) < 3:
+            return 0.0
+        slopes = [(t - s) / (j - i) for n, (i, s) in enumerate(places) for j, t in places[n + 1 :] if j - i >= BESIDE]
+        return max(0.0, median(slopes)) if slopes else 0.0
 
     @property
     def samples(self) -> int:
@@ -172,11 +199,13 @@ class StepLearner:
 
     def _fit(self) -> StepModel:
         a = median(list(self._solo)) if self._solo else 0.0
-        intercept, b, c = fit([sample for place in self._pieces.values() for sample in place])
+        k = self._slope()
+        samples = [sample for place in self._pieces.values() for sample in place]
+        intercept, b, c = fit([Sample(s.tokens, s.at, max(s.seconds / 4, s.seconds - k * (s.at + s.tokens))) for s in samples])
         bare = StepModel(a=a, e=0.0, b=b, h=0.0, c=c)
         over = [gap.seconds - bare.gap(gap.tokens, gap.at) for gap in self._gaps]
         e = max(0.0, quantile(over, 0.9)) if over else 0.0
-        return StepModel(a=a, e=e, b=b, h=max(0.0, intercept - e), c=c)
+        return StepModel(a=a, e=e, b=b, h=max(0.0, intercept - e), c=c, k=k)
 
 
 def _scale(samples: deque[Sample], factor: float, but: Sequence[Sample]) -> None:

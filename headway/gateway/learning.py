@@ -83,4 +83,6 @@ def _took_too_long(upstream: Upstream, pacing: Pacing | TextPacing, relay: Respo
     model = upstream.controller.pacer.model
     if model is None or relay.first_output is None or pacing.primed < LEAST_PRIMED:
         return False
-    return relay.first_output - sent > 0.7 * model.prefill(pacing.tokens) + upstream.controller.learner.last_overhead
+    return relay.first_output - sent > 0.7 * model.prefill(pacing.tokens) + upstream.controller.learner.last_overhead(
+        pacing.tokens
+    )

@@ -57,7 +57,13 @@ class Metrics:
         self.waiting_tokens = Gauge("headway_queued_tokens", "Uncached prompt tokens of requests that wait", u, registry=r)
         self.log_lost = Counter("headway_decision_log_lost", "Records that the decision log had no room for", registry=r)
         self.model = Gauge(
-            "headway_step_model", "Learned step-time model: a, e, h in seconds, b in seconds a token", [*u, "term"], registry=r
+            "headway_step_model", "Learned step-time model: a, e, h in seconds, b, c, k a token", [*u, "term"], registry=r
+        )
+        self.front_end = Gauge(
+            "headway_front_end_part",
+            "Of the latest paced prompt's prefill: what the engine's front end spends on the ids of its pieces beside an answer",
+            u,
+            registry=r,
         )
         self.block = Gauge("headway_engine_block_tokens", "Learned prefix-cache block size, 0 while unknown", u, registry=r)
         self.up = Gauge("headway_upstream_up", "1 if the last scrape or request reached the upstream", u, registry=r)
@@ -89,7 +95,7 @@ class Metrics:
 class UpstreamGauges:
     """The series of one upstream. `remove` when it is configured no more."""
 
-    TERMS = ("a", "e", "b", "c", "h")
+    TERMS = ("a", "e", "b", "c", "h", "k")
 
     def __init__(self, metrics: Metrics, label: str) -> None:
         self._metrics, self._label = metrics, label
@@ -97,6 +103,7 @@ class UpstreamGauges:
         self.queued = metrics.queued.labels(label)
         self.in_flight = metrics.in_flight.labels(label)
         self.block = metrics.block.labels(label)
+        self.front_end = metrics.front_end.labels(label)
         self.up = metrics.up.labels(label)
         self.takes = metrics.takes.labels(label)
         self.foreign = metrics.foreign.labels(label)
@@ -110,7 +117,7 @@ class UpstreamGauges:
 
     def remove(self) -> None:
         m = self._metrics
-        gauges = (m.live, m.queued, m.waiting_tokens, m.in_flight, m.block, m.up, m.takes, m.foreign, m.aside)
+        gauges = (m.live, m.queued, m.waiting_tokens, m.in_flight, m.block, m.up, m.takes, m.foreign, m.aside, m.front_end)
         for metric in (*gauges, m.sent, m.lost):
             metric.remove(self._label)
         for term in self.TERMS:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -61,6 +61,23 @@ def shared_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in end_to_end(headers) if name.lower() not in NOT_SHARED]
 
 
+class GrowingList:
+    """The JSON of ever longer beginnings of one list of token ids: each id is encoded once."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self._ids = ids
+        self._done = 0
+        self._text = bytearray(b"[")
+
+    def beginning(self, count: int) -> bytes:
+        """Of the first `count` ids, more than in any call before, and at least one."""
+        if self._done:
+            self._text += b","
+        self._text += msgspec.json.encode(self._ids[self._done : count])[1:-1]
+        self._done = count
+        return bytes(self._text) + b"]"
+
+
 @dataclass(slots=True)
 class Pacing:
     """One prompt on its way through the prefix cache."""
@@ -75,6 +92,10 @@ class Pacing:
     done: int = 0
     """Blocks known to be cached."""
     sent: int = 0
+    lists: GrowingList = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lists = GrowingList(self.ids)
 
     @property
     def last(self) -> int:
@@ -113,7 +134,8 @@ class Pacing:
             self.permit.release()
             self.permit.prefilled(self.uncached, None)
             return
-        ids = self.ids[: end * self.block + 1]
+        count = end * self.block + 1
+        prompt = msgspec.Raw(self.lists.beginning(count))
         upstream, grants = self.upstream, self.permit.grants
         shared = upstream.controller.in_flight > self.permit.entry.in_flight
         counted = not upstream.engine.reports and self.sent < CHECKED
@@ -122,7 +144,7 @@ class Pacing:
         try:
             reply = await upstream.post(
                 b"/v1/completions",
-                {**self.ask.piece, "prompt": ids, "max_tokens": 1, "temperature": 0, "stream": False},
+                {**self.ask.piece, "prompt": prompt, "max_tokens": 1, "temperature": 0, "stream": False},
                 self.headers,
             )
         except UpstreamLost as error:
@@ -141,7 +163,7 @@ class Pacing:
             if after is not None and after.hits is not None and self.permit.grants == grants:
                 hit = int(after.hits - before.hits)  # nothing else was sent, so they are this piece's
         expected = self.primed
-        if hit is None and self.sent and self._too_long(seconds, len(ids), end):
+        if hit is None and self.sent and self._too_long(seconds, count, end):
             hit = 0
         fell_short = hit is not None and hit < expected
         self.sent += 1
@@ -212,4 +234,5 @@ async def prepare(upstream: Upstream, permit: Permit, ask: Ask, headers: Headers
     # The last block is left to a piece even where all is cached, unless all is: hits end before the last token.
     pacing.done = min(upstream.blocks.cached(keys), pacing.last)
     permit.measured(pacing.uncached, pacing.done * block)
+    upstream.show_front_end(len(ids))
     return pacing

@@ -62,6 +62,7 @@ def _of(upstream: Upstream) -> dict[str, Any]:
             "b": model.b if model else None,
             "c": model.c if model else None,
             "h": model.h if model else None,
+            "k": model.k if model else None,
             "samples": controller.learner.samples,
             "piece_tokens": controller.pacer.piece(),
             "alone_piece_tokens": controller.pacer.alone_piece(),

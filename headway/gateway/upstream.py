@@ -26,6 +26,7 @@ from headway.core.estimate import TokenEstimator
 from headway.core.forecast import forecast
 from headway.core.health import Health
 from headway.core.journal import RecordedController, Sink
+from headway.core.pacing import FRONT_END
 from headway.core.policy import ASIDE
 from headway.core.prefix import BlockIndex
 from headway.core.textindex import Guess, PromptText, Rule, TextIndex
@@ -445,7 +446,7 @@ class Upstream:
         model = self.controller.pacer.model
         if model is None:
             return
-        for term in ("a", "e", "b", "c", "h"):
+        for term in self.gauges.TERMS:
             self.gauges.model(term).set(getattr(model, term))
         targets, pacer = self.config.targets, self.controller.pacer
         reachable, floor = pacer.reachable_gap(), pacer.share_floor()
@@ -462,6 +463,18 @@ class Upstream:
                 "share",
                 f"--share {targets.share:g} is below what pieces of {pacer.piece()} tokens leave to live answers anyway,"
                 f" about {floor:.2f}: a larger --gap allows larger pieces",
+            )
+
+    def show_front_end(self, tokens: int) -> None:
+        """Publish what a prompt's pieces cost the engine's front end, and say once when the gap target makes that too much."""
+        pacer = self.controller.pacer
+        part = pacer.front_end(tokens)
+        self.gauges.front_end.set(part)
+        if part > FRONT_END:
+            self._warn_once(
+                "front-end",
+                f"the pieces of a prompt of {tokens:,} tokens cost the engine's front end {part:.0%} of its prefill, more than"
+                f" {FRONT_END:.0%}: --gap {self.config.targets.gap:g} s allows {pacer.piece(tokens // 2):,} tokens each",
             )
 
     def _warn_once(self, about: str, message: str) -> None:

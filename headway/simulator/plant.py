@@ -220,7 +220,6 @@ class Known:
 
     def __init__(self, model: StepModel) -> None:
         self._model = model
-        self.last_overhead = 0.0
         self.samples = 0
 
     def model(self) -> StepModel:
@@ -232,4 +231,9 @@ class Known:
 
     def solo(self, seconds: float) -> None: ...
 
-    def last(self, overhead: float) -> None: ...
+    def last(self, overhead: float, tokens: int = 0) -> None: ...
+
+    def beside(self, ids: int, seconds: float) -> None: ...
+
+    def last_overhead(self, tokens: int = 0) -> float:
+        return 0.0

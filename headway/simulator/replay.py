@@ -1,7 +1,8 @@
 """Gateway and engine together in virtual time: the same controller that `headway serve` runs, over the embedded engine.
 
 A piece is an engine request of one output token, as over HTTP. What HTTP adds is one number, `overhead`: seconds from the
-gateway to the engine and back, half on each way. No clock and no IO.
+gateway to the engine and back, half on each way; with `front_end`, the engine's HTTP process reads one prompt after the other
+before that. No clock and no IO.
 
 Invariants. Decode-only stretches are leapt up to the next event; what the controller would have seen of them is told to it
 before the next event that it sees. With `on_end`, a story is handed over when its request is over, and forgotten: memory then
@@ -27,6 +28,7 @@ from headway.core.work import Expire, Go, Phase, Piece, Work
 from headway.simulator.blocks import ID
 from headway.simulator.engine import Engine, EngineSettings, Output
 from headway.simulator.leap import TIE, Row, Stretch
+from headway.simulator.profiles import FrontEnd
 from headway.simulator.request import Request
 
 
@@ -100,6 +102,7 @@ class Replay:
         targets: Targets,
         *,
         overhead: float = 0.01,
+        front_end: FrontEnd | None = None,
         warm: Iterable[tuple[int, float]] = (),
         leap: bool = True,
         on_end: Callable[[Story], None] | None = None,
@@ -113,6 +116,10 @@ class Replay:
             self.controller.timed(0.0, tokens, seconds)
         self.index = BlockIndex()
         self.overhead = overhead
+        self.front_end = front_end
+        self._front_end_free = 0.0
+        #: Seconds that it spent on pieces.
+        self.front_end_busy = 0.0
         self.leap = leap
         self.on_end = on_end
         self.now = 0.0
@@ -296,7 +303,17 @@ class Replay:
         else:
             keys = (arrival.keys or [])[: tokens // self.block]
             request = Request(name, prompt_tokens=tokens, keys=keys, max_tokens=answer, arrival=self.now)
-        self._at(self.now + self.overhead / 2, lambda: self.engine.add(request))
+        self._at(self._read(tokens, ids=blocks is not None) + self.overhead / 2, lambda: self.engine.add(request))
+
+    def _read(self, tokens: int, ids: bool) -> float:
+        """When the engine's front end has read a prompt that is sent now."""
+        if self.front_end is None:
+            return self.now
+        each = self.front_end.id_token_s if ids else self.front_end.text_token_s
+        seconds = self.front_end.request_s + tokens * each
+        self.front_end_busy += seconds if ids else 0.0
+        self._front_end_free = max(self._front_end_free, self.now) + seconds
+        return self._front_end_free
 
     def _abort(self, name: str) -> None:
         self.engine.abort(name)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from headway.gateway.pieces import GrowingList
 from tests.gateway.support import Message, chat, gateway, idle, metric, now, post, run, scripted, teach, text, until
 
 BLOCK = 64
@@ -276,3 +277,10 @@ def test_hits_of_others_confirm_nothing() -> None:
             assert len(served.upstream.blocks) == 0
 
     run(main())
+
+
+def test_json_of_a_growing_list_is_that_of_the_whole() -> None:
+    ids = [7 * n % 150_000 for n in range(1000)]
+    lists = GrowingList(ids)
+    for count in (1, 2, 17, 500, 1000):
+        assert json.loads(lists.beginning(count)) == ids[:count]
