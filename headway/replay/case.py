@@ -22,7 +22,8 @@ from headway.traces import Cut, read
 TARGETS = {"share": float, "gap": float, "wait": float, "stretch": float, "queue": int}
 ENGINE = {
     "max-num-batched-tokens": int, "max-num-seqs": int, "long-prefill-token-threshold": int, "prefill-schedule-interval": int,
-    "num-gpu-blocks": int, "block-size": int, "max-model-len": int, "mtp": int, "tokens-per-step": float,
+    "prefill-decode-interval": int, "num-gpu-blocks": int, "block-size": int, "max-model-len": int, "mtp": int,
+    "tokens-per-step": float,
     "version": str, "family": str,
 }  # fmt: skip
 

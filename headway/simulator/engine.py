@@ -103,8 +103,9 @@ class Engine:
         self.settings = settings
         self.rules: Rules = rules_for(settings.version)
         _check(settings, self.rules)
-        self.cache = KVCache(settings.layout, self.rules)
-        self.scheduler = FAMILIES[settings.family](settings.scheduler, self.cache)
+        family = FAMILIES[settings.family]
+        self.cache: KVCache = family.cache(settings.layout, self.rules)
+        self.scheduler = family.scheduler(settings.scheduler, self.cache)
         self.counters = Counters()
         #: `tokens_per_step` as a fraction, so that a stretch of steps can be added up exactly.
         self.rate = Fraction(settings.tokens_per_step).limit_denominator(1000)
@@ -255,7 +256,11 @@ def _check(settings: EngineSettings, rules: Rules) -> None:
             "--max-num-batched-tokens",
             f"max_num_batched_tokens ({budget}) must be greater than or equal to max_num_seqs ({seqs}).",
         )
-    if layout.state_groups and layout.caching and rules.block_must_fit:
+    family = FAMILIES[settings.family]
+    for name, nothing in (("prefill_schedule_interval", 1), ("prefill_decode_interval", 0)):
+        if getattr(scheduler, name) != nothing and name != family.interval:
+            raise SettingsError(f"--{name.replace('_', '-')}", f"{settings.family} has no {name}")
+    if settings.family == "vllm" and layout.state_groups and layout.caching and rules.block_must_fit:
         if block > budget:
             raise SettingsError(
                 "--max-num-batched-tokens",
@@ -269,7 +274,7 @@ def _check(settings: EngineSettings, rules: Rules) -> None:
                 f"in Mamba cache align mode, long_prefill_token_threshold ({threshold}) must be >= block_size ({block})",
             )
     needed = -(-layout.max_model_len // block) + layout.state_groups * (2 + layout.draft_tokens)
-    if needed > layout.blocks - 1:
+    if needed > layout.blocks - 1 and family.cache is KVCache:
         raise SettingsError(
             "--num-gpu-blocks",
             f"one request of max_model_len {layout.max_model_len} needs {needed} blocks, and the cache has "

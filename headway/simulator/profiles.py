@@ -141,7 +141,7 @@ PROFILES: dict[str, Profile] = {p.name: p for p in (H200, RTX3090_PAIR, RTX3090_
 _LAYOUT = {"num_gpu_blocks": "blocks", "block_size": "block_size", "max_model_len": "max_model_len"}
 _SCHEDULER = (
     "max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold", "policy",
-    "prefill_schedule_interval",
+    "prefill_schedule_interval", "prefill_decode_interval",
 )  # fmt: skip
 
 

@@ -27,6 +27,8 @@ class SchedulerSettings:
     long_prefill_token_threshold: int = 0
     policy: Policy = "fcfs"
     prefill_schedule_interval: int = 1
+    #: SGLang's: decode rounds after a prefill batch.
+    prefill_decode_interval: int = 0
     enable_chunked_prefill: bool = True
 
 
@@ -110,14 +112,13 @@ class Scheduler:
         if held != was_held:
             return None
         since = self._steps_since_prefill
-        most = settings.prefill_schedule_interval - 1 - since if held and since is not None else None
+        most = self._rest - since if held and since is not None else None
         return Alike(requests, most, frozen=True)
 
     def leapt(self, steps: int) -> None:
         """`steps` steps as `alike` describes them were made elsewhere."""
         since = self._steps_since_prefill
-        interval = self.settings.prefill_schedule_interval
-        released = since is None or since + steps >= interval or not self._holds_prefill() or self.capacity_bound
+        released = since is None or since + steps > self._rest or not self._holds_prefill() or self.capacity_bound
         if since is not None:
             self._steps_since_prefill = since + steps
         if released:
@@ -210,12 +211,14 @@ class Scheduler:
     def _someone_decodes(self) -> bool:
         return any(not request.in_prefill for request in self.running)
 
+    @property
+    def _rest(self) -> int:
+        """Steps without prefill behind one with it. prefill_schedule_interval: one step in that many may carry prefill."""
+        return self.settings.prefill_schedule_interval - 1 if self.rules.interval_on_one_engine else 0
+
     def _holds_prefill(self) -> bool:
-        """prefill_schedule_interval: one step in that many may carry prefill. The first one is never held."""
-        interval = self.settings.prefill_schedule_interval
-        if interval <= 1 or not self.rules.interval_on_one_engine or self._steps_since_prefill is None:
-            return False
-        return self._steps_since_prefill < interval - 1
+        """The first prefill is never held."""
+        return self._steps_since_prefill is not None and self._steps_since_prefill < self._rest
 
     def _align(self, request: Request, new: int, start: int) -> int:
         """Cut a prompt chunk so that it ends where a recurrent state has to be cached (0: nothing in this
