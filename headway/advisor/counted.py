@@ -68,6 +68,8 @@ def preempted(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if line := _full_pool(f):
         return line
     told = quote(f, "preempted")
+    if not told and count != 0 and (f.high("kv_usage") or 0) >= POOL_FULL and re.search(r"preempt|evict|retract", f.words):
+        return f.cite("kv_usage")
     # A counter of 0 stands against "evicted", not against a description of the cycle itself.
     return told if count is None or quote(f, "dropped_again") else None
 
@@ -76,6 +78,8 @@ def cache_missed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     rate, cached, prompt = f.last("hit_rate"), f.high("cached_tokens"), f.high("intruder_tokens")
     if d.share is not None and d.share < STARVED:
         return None  # a cold prompt is why the prefill is long, not why the stream beside it stands still
+    if f.high("prompt_rate") == 0:
+        return None  # where no prompt is computed, nothing is asked of the cache
     if rate is not None and rate > 1:
         rate /= 100
     told = quote(f, "cache_missed")
@@ -207,7 +211,9 @@ def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 def inert(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if o is not None and not o.flat:
         return None
-    known = inert_options(f.engine, f.options)
+    fits = d.gap_in_steps is not None and 1 / ONE_STEP <= d.gap_in_steps <= ONE_STEP
+    # Priority does order the queue: where the gap is a chunk's, the chunk is the cause and priority no cure.
+    known = [e for e in inert_options(f.engine, f.options) if not (e.value and fits)]
     if o is not None and o.kind == "chunk" and not known:
         return None
     if known and (symptom(f, d) or f.says("no_effect")):

@@ -43,11 +43,17 @@ class Derived:
         return StepModel(a=1 / self.solo, e=0.0, b=1 / rate) if self.solo and rate else None
 
 
+def _beside_contexts(f: Facts) -> bool:
+    """Rates told beside as many prompt lengths: a stream slowed by its own context, not by somebody else."""
+    lengths = len(f.numbers.get("intruder_tokens", []))
+    return any(2 <= len(f.numbers.get(name, [])) <= lengths for name in ("generation_rate", "rate", "overlap_rate"))
+
+
 def _solo(f: Facts) -> float | None:
     rate, gap = f.high("solo_rate"), f.low("normal_gap")
     if rate or gap:
         return rate or 1 / gap  # type: ignore[operator]
-    if f.series is None:
+    if f.series is None and not _beside_contexts(f):
         # One rate told twice, well and badly: the better one is the undisturbed one.
         for name in ("overlap_rate", "generation_rate", "rate"):
             if len(f.numbers.get(name, [])) >= 2:
@@ -56,10 +62,10 @@ def _solo(f: Facts) -> float | None:
 
 
 def _overlap(f: Facts) -> float | None:
-    if f.has("overlap_rate"):
+    if f.has("overlap_rate") and (f.has("solo_rate") or not _beside_contexts(f)):
         return f.low("overlap_rate")
     for name in ("generation_rate", "rate"):
-        if len(f.numbers.get(name, [])) >= 2 and not f.has("solo_rate"):
+        if len(f.numbers.get(name, [])) >= 2 and not f.has("solo_rate") and not _beside_contexts(f):
             return f.low(name)
     # Rates of a whole server, shared by its streams.
     live, whole = f.high("running") or f.high("victims"), f.low("generation_rate")

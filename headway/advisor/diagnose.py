@@ -13,6 +13,7 @@ from typing import Any
 from headway.advisor.derived import Derived, derive
 from headway.advisor.evidence import ONE_STEP, SHOWS, UNDISTURBED
 from headway.advisor.facts import Facts
+from headway.advisor.hints import weigh
 from headway.advisor.measures import what_to_measure
 from headway.advisor.reading import read_facts
 from headway.advisor.remedies import choose
@@ -50,6 +51,8 @@ def diagnose(facts: Facts) -> Diagnosis:
         if found:
             verdict, rule, evidence = candidate.verdict, candidate.name, list(dict.fromkeys(found))
             break
+    if verdict == UNDETERMINED and (weighed := weigh(facts, d)):
+        verdict, rule, evidence = weighed[0], "weighed", weighed[1]
     likely = _likely(facts) if verdict == UNDETERMINED else None
     return Diagnosis(
         verdict=verdict,

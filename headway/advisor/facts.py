@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from headway.advisor.engine import Engine
+from headway.advisor.relations import End, relations
 from headway.advisor.vocabulary import PREFILL_SEEN, find_signal, option_kind
 
 #: A prompt of up to so many tokens is prefilled within a step that nobody notices.
@@ -52,6 +53,11 @@ class Facts:
     @cached_property
     def sentences(self) -> list[str]:
         return [part for part in re.split(r"[.;!?]\s+|\n", self.words) if part.strip()]
+
+    @cached_property
+    def relations(self) -> dict[tuple[End, End], str]:
+        """Who waits for whom, as the report's sentences say it."""
+        return relations(self.sentences)
 
     def last(self, name: str) -> float | None:
         """The value told last: of a before and an after, the after."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-RATE = r"(tps|tok_s|toks|tokens?_per_s\w*|tokens?_s|tok_per_s\w*|t_s|throughput|rate|speed)"
+RATE = r"(?<![a-z])(tps|tok_s|toks|tokens?_per_s\w*|tokens?_s|tok_per_s\w*|t_s|throughput|rate|speed)"
 _NOT_SPEED = r"hit|accept|request_rate"
 
 QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
@@ -27,22 +27,26 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("corrupted", "count", r"garbl|corrupt|diverg|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?)_(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
     ("good_answers", "count", r"^(good|clean|correct|right|passed|ok|matching|equal)(_\w*)?$|_(ok|correct|passed)$", r"alone|solo|s$(?<!answers)(?<!outputs)(?<!texts)|tps|rate|ms"),
     ("all_answers", "count", r"^of$|^(out_of|answers|cases|runs|trials|total_answers|n_answers)$", ""),
+    ("distinct_answers", "count", r"(distinct|different|unique)_(answers?|outputs?|completions?|texts?|hashes|results)", ""),
+    ("match_rate", "ratio", r"(exact|output|answer|text)_match(es)?_(rate|ratio|pct|share)|identical_(answers|outputs|share|rate|pct)\w*", r"prefix|cache|unit|alone|solo"),
     # resending clients
     ("copies", "count", r"cop(y|ies)|duplicate|resend|resent|retr(y|ies)|attempts|(identical|same)_(requests?|prompts?)|times_sent", r"_(s|ms|tps|tokens)$"),
-    ("client_timeout", "s", r"(client|read|idle|silence|request|agent).*(timeout|limit)|timeout", r"count"),
+    ("client_timeout", "s", r"(client|read|idle|silence|request|agent|stream).*(timeout|limit|deadline)|timeout|deadline", r"count"),
     ("answer_after", "s", r"(answer|response|repl\w+|abort\w*)_after", ""),
     # the host
     ("gpu_usage", "ratio", r"gpu.*(util|usage|busy|pct|percent|load)|(util|usage)\w*_gpu|^sm_", r"kv|cache|mem"),
+    ("cpu_throttled", "ratio", r"throttl", r"tokens|prefill|_s$|_ms$"),
+    ("cpu_quota", "count", r"(cpu|core)\w*_quota|quota_(cpu|core)s?|cpu_limit|limit_cores", ""),
     ("cpu_cores", "count", r"cpu_?(cores?|count|limit|s)$|vcpus?$|^cores$", r"pct|util"),
     ("cpu_usage", "ratio", r"cpu.*(pct|util|usage|percent|load|steal)", r"kv"),
     ("swap_used", "ratio", r"swap", r"tps|space|preempt|swapped"),
     ("ttft_change", "ratio", r"ttft_change|ttft_delta", ""),
     # counts
-    ("prefill_batches", "count", r"prefill_(batch|step)(es|s)", ""),
-    ("decode_batches", "count", r"decode_(batch|step)(es|s)", ""),
-    ("slots", "count", r"slots|parallel|max_num_seqs|max_running|max_batch_size|batch_limit|max_concurren|^np$|num_parallel", r"tensor|pipeline|data"),
+    ("prefill_batches", "count", r"prefill_(batch|step|chunk)(es|s)", r"size|tokens|_s$|_ms$|each|per_"),
+    ("decode_batches", "count", r"decode_(batch|step)(es|s)", r"size|tokens|_s$|_ms$|each|per_"),
+    ("slots", "count", r"slots|parallel|max_num_seqs|max_running|max_batch(_size)?$|batch_limit|max_concurren|^np$|num_parallel", r"tensor|pipeline|data"),
     ("intruders", "count", r"^intruders$|long_prompts$|prefilling$", ""),
-    ("victims", "count", r"victims$|decoding$|live(_streams)?$|^(n_|running_)?decod(es|ers)$", ""),
+    ("victims", "count", r"victims$|(background|live|decoding|running)_(streams|requests)$|decoding$|live(_streams)?$|^(n_|running_)?decod(es|ers)$", ""),
     ("running", "count", r"running|^(concurrency|concurrent|streams|n_streams|concurrent_\w*|parallel_streams)$", r"tps|max|share"),
     ("waiting", "count", r"waiting$|queued?$|pending|queue_(reqs?|len|depth)", r"_s$|_ms$"),
     ("page_faults", "count", r"(major|page)\w*faults?", r"minor"),
@@ -62,6 +66,12 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("generation_rate", "rate", rf"(gen|generation|tg|eval)\w*_{RATE}", _NOT_SPEED),
     ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
     # seconds
+    ("overlap_time", "s", r"^(overlap|overlap_window|together|overlapped)(_s|_ms|_seconds)$", ""),
+    ("mixed_step", "s", r"mixed\w*_(step|iteration|batch|forward)(_ms|_s|_time\w*|_seconds)?$|(step|iteration|batch)\w*_mixed(_ms|_s)?$|step_with_(a_)?(chunk|prefill)\w*(ms|s)$", ""),
+    ("mixed_ratio", "ratio", r"mixed_(step_)?(over|vs|per|to)_decode|mixed\w*_(slower|times|factor|ratio)", ""),
+    ("ttft_again", "s", r"(again|repeat\w*|second_time|resent|warm|next_turn|same_prompt)\w*(ttft|first_token|prefill)|(ttft|first_token|prefill)\w*(again|repeat|warm|second_time|next_turn)", r"tokens|rate|hit"),
+    ("ttft_first", "s", r"(first|cold|initial)_(time_|sent_|run_|turn_)?(ttft|prefill)|ttft\w*_(cold|first|initial)", r"tokens|alone|first_token"),
+    ("newcomer_alone", "s", r"(newcomer|new_request|short|small)\w*(alone|solo|idle|base\w*)|(alone|solo|idle|base\w*)\w*_(newcomer|new_request|short|small)", r"tokens|tps"),
     ("normal_gap", "s", r"decode_(only|alone)\w*_(step|gap|itl)|(step|gap|itl)\w*_decode_(only|alone)|(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step_)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
     ("chunk_counted", "tokens", r"chunk_by_steps|prefill_tokens_(per|a)_step", ""),
     ("step_time", "s", r"(seconds|s|ms|time)_(per|a)_(chunk|step|batch|iteration)|(step|chunk|iteration|batch)_(time|s|ms|seconds|duration)\w*", ""),
