@@ -79,10 +79,6 @@ def unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     return None
 
 
-def told_unfair(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
-    return quote(f, "unfair") if f.engine.schedule != "alternate" else None
-
-
 def behind(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """A short newcomer that waits as long as someone else's whole prefill."""
     wait, size, long = f.high("newcomer_wait"), f.high("newcomer_tokens"), f.high("intruder_tokens")
@@ -92,8 +88,7 @@ def behind(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             *f.cite("newcomer_wait", "newcomer_tokens", "intruder_tokens"),
             "a short prompt waits for work that is not its own",
         ]
-    told = quote(f, "queued_behind")
-    return [*told, *f.cite("newcomer_wait")] if told else None
+    return None
 
 
 def _fixed_part(f: Facts, o: Outcome | None) -> Evidence | None:
@@ -119,7 +114,7 @@ def costly_mix(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             *f.cite("ttft", "ttft_alone", "solo_rate", "overlap_rate"),
             f"(T/T0)(1-f) = {d.excess:.2f}, above {EXCESS_LIMIT}",
         ]
-    if o and o.kind == "chunk" and o.gain is not None and not (o.follows_size or _at_solo(d, o)):
+    if o and o.kind == "chunk" and o.gain is not None and o.tail and not (o.follows_size or _at_solo(d, o)):
         return [f"{o.option}: a chunk {o.span:.0f} times smaller gave the victims only x {o.gain:.2f}"]
     if f.high("mixed_extra"):
         return [*f.cite("mixed_extra"), *(quote(f, "mixed_is_costly") or []), "each mixed step pays it, whatever its chunk"]
@@ -152,25 +147,7 @@ def alternates(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             f"{f.engine.title} runs prefill and decode in turn",
             *f.cite("freeze", "longest_gap", "stalls", "step_time", "overlap_rate", "intruder_tokens"),
         ]
-    told = quote(f, "whole_prefill")
-    return told if told and f.engine.schedule != "mixed" else None
-
-
-def told_in_turn(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
-    """The report describes the schedule: decodes do not run while a prefill does, or steps are of one kind."""
-    known = f.engine.schedule == "mixed" and f.engine.family in ("vllm", "llama.cpp") and not f.engine.derived
-    if known and not f.says("runs_in_turn"):
-        return None
-    stop, turns = quote(f, "decodes_stop"), quote(f, "runs_in_turn")
-    if stop and turns and (f.engine.schedule != "mixed" or f.engine.derived):
-        return [*stop, *turns]
-    told = f.engine.schedule != "mixed" and _whole(f)
-    return stop if stop and (told or (f.engine.derived and f.says("thrown_out"))) else None
-
-
-def _whole(f: Facts) -> bool:
-    """The stop lasts for the whole prefill, not for one chunk."""
-    return f.says("whole_prefill") is not None or f.engine.schedule == "alternate"
+    return None
 
 
 def one_chunk(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:

@@ -67,7 +67,7 @@ def preempted(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         return [*f.cite("preemptions", "kv_usage", "running"), "evicted requests are prefilled again"]
     if line := _full_pool(f):
         return line
-    told = quote(f, "preempted")
+    told = quote(f, "preempted") or (quote(f, "dropped_again") if re.search(r"preempt|evict|retract", f.words) else None)
     if not told and count != 0 and (f.high("kv_usage") or 0) >= POOL_FULL and re.search(r"preempt|evict|retract", f.words):
         return f.cite("kv_usage")
     # A counter of 0 stands against "evicted", not against a description of the cycle itself.
@@ -86,7 +86,8 @@ def cache_missed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if rate is not None:
         return [*f.cite("hit_rate", "intruder_tokens", "ttft"), *(told or [])] if rate < 0.05 else None
     if cached is not None and prompt:
-        return [*f.cite("cached_tokens", "intruder_tokens"), *(told or [])] if cached < 0.05 * prompt else None
+        missed = cached < (0.7 if told else 0.05) * prompt
+        return [*f.cite("cached_tokens", "intruder_tokens"), *(told or [])] if missed else None
     if cached == 0:
         return [*f.cite("cached_tokens"), *(told or [])]
     return told
@@ -211,9 +212,8 @@ def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 def inert(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if o is not None and not o.flat:
         return None
-    fits = d.gap_in_steps is not None and 1 / ONE_STEP <= d.gap_in_steps <= ONE_STEP
-    # Priority does order the queue: where the gap is a chunk's, the chunk is the cause and priority no cure.
-    known = [e for e in inert_options(f.engine, f.options) if not (e.value and fits)]
+    # Priority does order the queue, so by itself it proves nothing.
+    known = [e for e in inert_options(f.engine, f.options) if not e.value or f.says("no_effect")]
     if o is not None and o.kind == "chunk" and not known:
         return None
     if known and (symptom(f, d) or f.says("no_effect")):

@@ -69,7 +69,7 @@ _HYBRID = re.compile(
     re.IGNORECASE,
 )
 
-_DERIVED = re.compile(r"\bfork|vllm-(?!cpu|openai)[a-z]|plug-?in", re.IGNORECASE)
+_DERIVED = re.compile(r"\bfork|\b(?!vllm)\w+-vllm\b|\bvllm\.(rs|cpp)\b|vllm-(?!cpu|openai)[a-z]|plug-?in", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def symptom(f: Facts, d: Derived) -> bool:
     return bool(
         (d.share is not None and d.share < STARVED)
         or (prefills and decodes is not None and prefills > 4 * decodes)
-        or (d.gap is not None and d.gap > 0.5)
+        or (d.gap is not None and (d.gap > 0.5 or (d.solo is not None and d.gap * d.solo >= SHOWS)))
         or f.says("slows_others")
         or f.says("decodes_stop")
     )

@@ -47,7 +47,11 @@ def gap_is_whole_prefill(f: Facts, d: Derived) -> Evidence | None:
     work = d.work or (f.high("ttft") if f.has("intruder_tokens") else None)
     if f.engine.schedule == "mixed" or (f.chunk and d.gap_in_steps is not None and d.gap_in_steps < 2):
         return None
-    return [*f.cite("freeze", "longest_gap", "ttft_alone", "ttft"), "the gap lasts as long as the whole prefill"] if _near(told, work) else None  # noqa: E501
+    return (
+        [*f.cite("freeze", "longest_gap", "ttft_alone", "ttft"), "the gap lasts as long as the whole prefill"]
+        if _near(told, work)
+        else None
+    )  # noqa: E501
 
 
 def mixed_step_has_extra(f: Facts, d: Derived) -> Evidence | None:
@@ -77,15 +81,31 @@ def pool_full(f: Facts, d: Derived) -> Evidence | None:
 
 def collapsed(f: Facts, d: Derived) -> Evidence | None:
     """Streams lost most of their rate and nothing speaks of a prompt."""
-    return f.cite("solo_rate", "overlap_rate", "generation_rate") if d.share is not None and d.share < STARVED and not f.prefill_seen else None  # noqa: E501
+    return (
+        f.cite("solo_rate", "overlap_rate", "generation_rate")
+        if d.share is not None and d.share < STARVED and not f.prefill_seen
+        else None
+    )  # noqa: E501
 
 
 def cores_cured(f: Facts, d: Derived) -> Evidence | None:
     """Only cores, threads or their binding were changed, and the streams' rate or gaps moved."""
-    option = next((k for k, v in f.options.items() if re.search(r"cpu|core|thread|numa|pin", k) and len(set(numeric(v))) >= 2), None)
+    option = next(
+        (k for k, v in f.options.items() if re.search(r"cpu|core|thread|numa|pin", k) and len(set(numeric(v))) >= 2), None
+    )
     if option is None:
         return None
-    for name in ("itl", "normal_gap", "longest_gap", "seconds_per_token", "rate", "generation_rate", "overlap_rate", "aggregate_rate", "ttft"):
+    for name in (
+        "itl",
+        "normal_gap",
+        "longest_gap",
+        "seconds_per_token",
+        "rate",
+        "generation_rate",
+        "overlap_rate",
+        "aggregate_rate",
+        "ttft",
+    ):
         values = f.numbers.get(name, [])
         if len(values) == len(numeric(f.options[option])) and min(values) > 0 and max(values) / min(values) >= NOISE:
             return [f"only {option} was changed", *f.cite(name)]
@@ -102,7 +122,11 @@ def newcomer_pays_all(f: Facts, d: Derived) -> Evidence | None:
     wait = f.high("newcomer_wait") or f.high("ttft")
     kept = d.share is not None and d.share >= UNDISTURBED
     late = wait is not None and d.work is not None and wait > 3 * d.work
-    return [*f.cite("newcomer_wait", "ttft", "overlap_rate"), "streams lost nothing, the newcomer paid"] if held and kept and late else None
+    return (
+        [*f.cite("newcomer_wait", "ttft", "overlap_rate"), "streams lost nothing, the newcomer paid"]
+        if held and kept and late
+        else None
+    )
 
 
 def answers_match_less(f: Facts, d: Derived) -> Evidence | None:

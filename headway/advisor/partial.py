@@ -13,6 +13,8 @@ from headway.advisor.vocabulary import option_kind
 
 #: A GPU that is used less than this waits for something.
 IDLE_GPU = 0.3
+#: Up to so many streams a decode step reads the weights once for all: each keeps most of its rate.
+SMALL_BATCH = 8
 #: Part of the CPU quota's periods in which the engine was stopped, from which on it shows.
 THROTTLED = 0.1
 
@@ -62,6 +64,32 @@ def decode_waits_for_mixed_chunk(f: Facts, d: Derived) -> Evidence | None:
     return [*told, f"{f.engine.title} gives each stream one token a step of up to {f.chunk:g} prompt tokens"] if told else None
 
 
+def _own_schedule(f: Facts) -> bool:
+    """Not an engine that is known to give running decodes a token in every step."""
+    return f.engine.schedule != "mixed" or f.engine.derived
+
+
+def no_decode_between(f: Facts, d: Derived) -> Evidence | None:
+    """Steps or batches of prefill, told to have no decode in them or between them."""
+    never = r"\b(no|without a?|rarely|never|seldom|hardly|not|nothing)\b[\w ]{0,16}\bdecod\w+|decod\w+[\w ]{0,16}\b(rarely|never|seldom|hardly|not)\b"
+    turns = r"|(either )?prefills? (xor|or) decod\w*|prefill and decode (are separate|exclude)"
+    told = next(
+        (s for s in f.sentences if re.search(never + turns, s, re.I) and re.search(r"prefill|prompt|chunk", s, re.I)), None
+    )
+    return [f"the report says: {told.strip()!r}"] if told and _own_schedule(f) and not f.says("only_decodes") else None
+
+
+def prompts_go_first(f: Facts, d: Derived) -> Evidence | None:
+    told = _text(f, r"(prefills?|prompts?|new requests?)\b[\w ]{0,24}\b(first|priority|before (any )?decod\w*)\b")
+    return told if told and _own_schedule(f) and decode_waits_for_prefill(f, d) else None
+
+
+def lost_race(f: Facts, d: Derived) -> Evidence | None:
+    """Prefill and decode compete for a lock, and decode stands for longer than a chunk."""
+    told = _text(f, r"\b(lock|mutex|race)\b")
+    return [*told, *f.cite("freeze", "longest_gap")] if told and (d.gap or 0) > 0.5 else None
+
+
 def waits_for_memory(f: Facts, d: Derived) -> Evidence | None:
     told = _text(f, r"preempt\w*|evict\w*|retract\w*")
     full = (f.high("kv_usage") or 0) >= 0.97
@@ -72,18 +100,26 @@ def waits_for_host(f: Facts, d: Derived) -> Evidence | None:
     return _told(f, (End.HOST, End.DECODE, End.PROMPT, End.REQUEST), (End.HOST,))
 
 
+def waits_for_slot(f: Facts, d: Derived) -> Evidence | None:
+    return _told(f, (End.PROMPT, End.REQUEST, End.DECODE), (End.SLOT,))
+
+
 # A newcomer
 
 
 def cap_freed_the_short(f: Facts, d: Derived) -> Evidence | None:
     """A smaller part of a step for each prompt cured what the *other* prompt waits."""
     waits = f.numbers.get("newcomer_wait", [])
-    if f.series is None or option_kind(f.series.option) != "chunk" or len(waits) != len(f.series.settings):
+    option = next(
+        (k for k, v in f.options.items() if isinstance(v, list) and len(v) == len(waits) and option_kind(k) != "interval"), None
+    )
+    long = f.has("intruder_tokens") or f.has("intruders") or (f.series is not None and option_kind(f.series.option) == "chunk")
+    if option is None or not long or len(waits) < 2 or max(waits) < CURED * min(waits):
         return None
-    strict = min(range(len(waits)), key=lambda i: f.series.settings[i] or float("inf"))  # type: ignore[union-attr]
-    if max(waits) / max(waits[strict], 1e-9) < CURED:
-        return None
-    return [f"{f.series.option} {f.series.settings[strict]:g} brought the short prompt's wait down", *f.cite("newcomer_wait")]
+    return [
+        f"{option} {f.options[option][waits.index(min(waits))]} brought the short prompt's wait down",
+        *f.cite("newcomer_wait"),
+    ]
 
 
 def short_is_late(f: Facts, d: Derived) -> Evidence | None:
@@ -130,8 +166,13 @@ def crowd_gains_nothing(f: Facts, d: Derived) -> Evidence | None:
             continue
         whole = [(n, r * n if each else r) for n, r in zip(streams, rates, strict=True)]
         few, rest = min(whole), [total for n, total in whole if n > min(streams)]
-        if min(rest) < NOISE / 1.1 * few[1]:
-            return [*f.cite("running", name), f"more than {few[0]:g} stream(s) together get no more than {few[0]:g} did"]
+        most = max(whole)
+        halved = most[0] <= SMALL_BATCH and most[1] / most[0] < few[1] / few[0] / 2
+        if min(rest) < NOISE / 1.1 * few[1] or halved:
+            return [
+                *f.cite("running", name),
+                f"{most[0]:g} streams together get {most[1]:.3g} tokens/s, {few[0]:g} got {few[1]:.3g}",
+            ]
     return None
 
 
@@ -153,6 +194,16 @@ def repeat_is_cold(f: Facts, d: Derived) -> Evidence | None:
     return None
 
 
+def front_changes(f: Facts, d: Derived) -> Evidence | None:
+    """The start of the prompt is another one each time, so no prefix is ever the same."""
+    return _text(
+        f,
+        r"system prompt|prefix\w*|first line|start of the prompt|front of the prompt",
+        r"\b(time|date|time ?stamp|clock|uuid|random|nonce)\b|chang\w*|differ\w*|never equal|rebuilt|dynamic",
+        r"\b(each|every|all|no|never|whole|again)\b",
+    )
+
+
 def cache_cured(f: Facts, d: Derived) -> Evidence | None:
     """The report switched the prefix cache on, and the time to first token fell."""
     option = next((k for k, v in f.options.items() if "cach" in k and set(numeric(v)) == {0.0, 1.0}), None)
@@ -164,11 +215,11 @@ def cache_cured(f: Facts, d: Derived) -> Evidence | None:
 
 
 def throttled(f: Facts, d: Derived) -> Evidence | None:
-    quota, seen = f.low("cpu_quota"), f.high("cpu_cores")
+    quota = f.low("cpu_quota")
     if (f.high("cpu_throttled") or 0) >= THROTTLED:
         return f.cite("cpu_throttled", "cpu_cores", "gpu_usage")
-    threads = max([*numeric(f.options.get("threads")), 0.0])
-    return [*f.cite("cpu_quota"), f"{threads or seen:g} threads or cores on it"] if quota and max(threads, seen or 0) > 2 * quota else None  # noqa: E501
+    used = max([*numeric(f.options.get("threads")), f.high("cpu_cores") or 0.0])
+    return [*f.cite("cpu_quota"), f"{used:g} threads or cores on it"] if quota and quota > 0 and used > 2 * quota else None
 
 
 def gpu_idles(f: Facts, d: Derived) -> Evidence | None:

@@ -17,6 +17,7 @@ from enum import Enum
 
 class End(Enum):
     HOST = "host"
+    SLOT = "slot"
     MEMORY = "memory"
     PREFILL = "prefill"
     DECODE = "decode"
@@ -27,6 +28,7 @@ class End(Enum):
 #: The first row that fits names the end. A short or waiting prompt is a PROMPT; a long one, or its computation, is a PREFILL.
 _LEXICON: tuple[tuple[End, str], ...] = (
     (End.HOST, r"\bv?cpus?\b|\bcores?\b|event[ -]loop|tokeni[sz]\w*|\bgil\b|front[- ]?end|(api|http) (server|layer)|\bswap\w*|page (cache|faults?)|\bdisk\b|\bquota\b|\bthreads?\b|\bhost\b"),
+    (End.SLOT, r"\bslots?\b.{0,24}\b(free|available|open)\b|\bfree slots?\b|semaphore"),
     (End.MEMORY, r"\bkv\b|\bmemory\b|\bpool\b|\bblocks\b|evict\w*|preempt\w*|retract\w*"),
     (End.PROMPT, r"\b(short|small|tiny|little|cheap|quick|queued|waiting|pending|other|others'|later|next|second)\b[\w' -]{0,24}\b(prompts?|requests?|messages?|chats?|users?|slots?|sessions?|ones)\b|\bnewcomers?\b|\bqueue\b|\bprompts of (the )?other\w*|\bttft\b|\b(requests?|prompts?|sessions?|users?) (that|which|who) (come|arrive|wait|join)\w*"),
     (End.PREFILL, r"prefill\w*|prompt[- ]processing|ingest\w*|\b(prompt|context)s?\b.{0,16}\b(process|comput|ingest)\w*|\b(long|longer|huge|large|larger|big|bigger|massive|giant|oversized|whole|entire|new|incoming|cold|heavy|one)\b[\w' -]{0,20}\b(prompts?|requests?|contexts?|documents?|ones?)\b|\b(large|long|big|huge) (one|ones)\b|\bprompts?\b"),
@@ -49,9 +51,11 @@ _POINTS = re.compile(r"\s*(it|that|them|this|those)\b\W*$")
 _CLAUSES = re.compile(r",? and |, so |, ")
 _STANDS = re.compile(
     r"\b(stop\w*|stall\w*|block\w*|freez\w*|froze\w*|starv\w*|halt\w*|paus\w*|hang\w*|wait\w*|stuck|held|delay\w*|defer\w*|slow\w*|suspend\w*"
-    r"|pil\w* up|queue\w*|pending|nothing|no (?:tokens?|progress|step)|never|not (?:scheduled|touched|admitted|started|served|put)|only|first token|collaps\w*|drops?|rarely)\b"
+    r"|holds? [\w ]{1,16} back|pil\w* up|queue\w*|pending|nothing|no (?:tokens?|progress|step)|never|not (?:scheduled|touched|admitted|started|served|put)|only|first token|collaps\w*|drops?|rarely)\b"
 )
-_DENIES = re.compile(r"\b(does not|do not|don't|doesn't|did not|no longer|never) (stop|stall|block|freeze|starve|pause|wait|slow)\w*")
+_DENIES = re.compile(
+    r"\b(does not|do not|don't|doesn't|did not|no longer|never) (stop|stall|block|freeze|starve|pause|wait|slow)\w*"
+)
 
 
 _COMPILED = tuple((end, re.compile(pattern)) for end, pattern in _LEXICON)
@@ -71,7 +75,9 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
     first = _WAITS.match(text) or _WAITS.match(text, 2)
     if first and "," in text:
         cause, rest = text[first.end() :].split(",", 1)
-        yield _CLAUSES.split(rest)[0], cause
+        sufferer = _CLAUSES.split(rest)[0]
+        inner = _WAITS.search(sufferer)
+        yield sufferer[: inner.start()] if inner else sufferer, cause
         return
     if hurts := _HURTS.search(text):
         yield text[hurts.end() :], text[: hurts.start()]
@@ -82,6 +88,8 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
         clauses = _CLAUSES.split(sufferer)
         if _POINTS.match(cause) and len(clauses) > 1:
             cause = " ".join(clauses[:-1])
+        if len(clauses) > 1 and not _STANDS.search(clauses[-1] + joined.group(0)):
+            continue
         yield clauses[-1] if name_end(clauses[-1]) else sufferer, cause
 
 

@@ -37,6 +37,7 @@ class Outcome:
     total: float | None
     span: float | None = None
     best_rate: float | None = None
+    tail: bool = True
 
     @property
     def follows_size(self) -> bool:
@@ -89,4 +90,6 @@ def outcome(f: Facts) -> Outcome | None:
         min(totals, default=None),
         span,
         best,
+        # A median gap hides the stalls, so that it did not move says nothing of them.
+        any(ratio(name) for name, _ in _VICTIM if name != "normal_gap"),
     )

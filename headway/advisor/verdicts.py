@@ -45,8 +45,6 @@ RULES: tuple[Rule, ...] = (
     Rule("tried-chunk", "chunk-arithmetic", arithmetic.tried, "gap = a + e + b chunk"),
     Rule("missed-steps", "running-order", arithmetic.unfair, "a mixed step gives each running decode a token"),
     Rule("excess", "mixed-step-cost", arithmetic.costly_mix, "(T/T0)(1-f) > 1.15"),
-    Rule("told-in-turn", "prefill-first", arithmetic.told_in_turn, "the report describes the schedule"),
-    Rule("told-unfair", "running-order", arithmetic.told_unfair, "a mixed step gives each running decode a token"),
     Rule("short-behind-long", "running-order", arithmetic.behind, "https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/110"),
     Rule("in-turn", "prefill-first", arithmetic.alternates, "https://github.com/sgl-project/sglang/issues/32549"),
     Rule("gap-is-chunk", "chunk-arithmetic", arithmetic.one_chunk, "gap = a + e + b chunk"),

@@ -20,11 +20,12 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("cache_queries", "tokens", r"cache_quer(y|ies)|(prefix|cache)\w*_(lookups?|queries)", r"rate|hit"),
     ("cache_hits", "tokens", r"cache_hits(_total|_tokens)?$", r"rate|pct|ratio|percent"),
     ("hit_rate", "ratio", r"hit(_rate|s_pct|_ratio|_pct|_percent)?(_pct|_percent)?$|cache_hit", r"tokens|with_hit|requests|_count"),
+    ("hit_rate", "ratio", r"(kept|reused|cached|found|hit)_(share|ratio|fraction)|f_keep|prefix_similarity", r"victim|stream|decod|rate_"),
     ("found_tokens", "tokens", r"^prefix_tokens_found$", ""),
-    ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cache_read\w*|^hits$|^cached$", ""),
+    ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens|n_past$|cached_(len|n)\w*$|n_cached|cache_read\w*|^hits$|^cached$", ""),
     ("preemptions", "count", r"preempt|evicti?on|retract|swapped(_out|_reqs|_requests)?$|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
-    ("corrupted", "count", r"garbl|corrupt|diverg|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?)_(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
+    ("corrupted", "count", r"garbl|corrupt|diverg|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?|runs|rows|requests)_(that_)?(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
     ("good_answers", "count", r"^(good|clean|correct|right|passed|ok|matching|equal)(_\w*)?$|_(ok|correct|passed)$", r"alone|solo|s$(?<!answers)(?<!outputs)(?<!texts)|tps|rate|ms"),
     ("all_answers", "count", r"^of$|^(out_of|answers|cases|runs|trials|total_answers|n_answers)$", ""),
     ("distinct_answers", "count", r"(distinct|different|unique)_(answers?|outputs?|completions?|texts?|hashes|results)", ""),
@@ -45,15 +46,15 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("prefill_batches", "count", r"prefill_(batch|step|chunk)(es|s)", r"size|tokens|_s$|_ms$|each|per_"),
     ("decode_batches", "count", r"decode_(batch|step)(es|s)", r"size|tokens|_s$|_ms$|each|per_"),
     ("slots", "count", r"slots|parallel|max_num_seqs|max_running|max_batch(_size)?$|batch_limit|max_concurren|^np$|num_parallel", r"tensor|pipeline|data"),
-    ("intruders", "count", r"^intruders$|long_prompts$|prefilling$", ""),
+    ("intruders", "count", r"^intruders$|long_prompts(_in_front|_ahead)?$|prefilling$", ""),
     ("victims", "count", r"victims$|(background|live|decoding|running)_(streams|requests)$|decoding$|live(_streams)?$|^(n_|running_)?decod(es|ers)$", ""),
-    ("running", "count", r"running|^(concurrency|concurrent|streams|n_streams|concurrent_\w*|parallel_streams)$", r"tps|max|share"),
+    ("running", "count", r"running|^(concurrency|concurrent|streams|n_streams|concurrent_\w*|parallel_streams|sessions|users|clients|npl|n_parallel|parallel_requests|batch_rows)$", r"tps|max|share"),
     ("waiting", "count", r"waiting$|queued?$|pending|queue_(reqs?|len|depth)", r"_s$|_ms$"),
     ("page_faults", "count", r"(major|page)\w*faults?", r"minor"),
     ("models", "count", r"^models$", ""),
     ("stalls", "count", r"^stalls$|stall_count", ""),
     # rates
-    ("victim_share", "ratio", r"share|fraction_kept|retained", ""),
+    ("victim_share", "ratio", r"(victim|stream|decod\w*|rate|solo|live)_share|^share(_kept)?$|share_kept|fraction_kept|rate_retained", r"prefill|prompt|cache"),
     ("lane_rates", "rate", rf"^(lane|stream|slot)s?_{RATE}s?$|^{RATE}_(by|per|of)_(lane|stream|slot)s?$", _NOT_SPEED),
     ("overlap_rate", "rate", rf"{RATE}.*(during|beside|while|under|with|next_to|overlap)|(overlap|during|beside|while)\w*_{RATE}", r"aggregate|total|" + _NOT_SPEED),
     ("prefill_rate", "rate", rf"(prefill|pp).*{RATE}|^pp(_tps)?$", r"prompt|" + _NOT_SPEED),
@@ -61,7 +62,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("lane_max", "rate", rf"(lane|stream|request|slot)?.*{RATE}.*(max|fast\w*|best|high\w*)$|(max|fast\w*|best)_.*{RATE}", _NOT_SPEED),
     ("lane_min", "rate", rf"(lane|stream|slot|client|slow\w*)\w*_{RATE}.*min$|slow(est)?_.*{RATE}", r"overlap|" + _NOT_SPEED),
     ("solo_rate", "rate", rf"(solo|alone|single|base\w*|idle|normal\w*|before|healthy|expected|isolated|unloaded|quiet|after|usual|clean|recovered).*{RATE}|{RATE}.*(solo|alone|single|base\w*|idle|normal|before|healthy|expected|after|usual)", r"during|with|" + _NOT_SPEED),
-    ("overlap_rate", "rate", rf"(lane|stream|client|slot|request|session|user)_[a-z0-9]{{1,2}}_{RATE}|(concurrent|worst|contend|stall|victim|degrad|mixed|with|per_request|per_user|per_stream|each|decode|min|stream|loaded|slow)\w*_{RATE}|{RATE}.*(concurrent|worst|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
+    ("overlap_rate", "rate", rf"(lane|stream|client|slot|request|session|user)_[a-z0-9]{{1,2}}_{RATE}|(concurrent|worst|contend|stall|victim|degrad|mixed|with|per_[a-z]+|each|decode|min|stream|loaded|slow)\w*_{RATE}|{RATE}.*(concurrent|worst|victim|mixed|min|loaded|each|per_)", r"aggregate|total|" + _NOT_SPEED),
     ("aggregate_rate", "rate", rf"^throughput_tps$|(aggregate|total|sum|overall|output|system).*{RATE}|{RATE}.*(total|aggregate)", _NOT_SPEED),
     ("generation_rate", "rate", rf"(gen|generation|tg|eval)\w*_{RATE}", _NOT_SPEED),
     ("rate", "rate", rf"^{RATE}$", _NOT_SPEED),
@@ -72,7 +73,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("ttft_again", "s", r"(again|repeat\w*|second_time|resent|warm|next_turn|same_prompt)\w*(ttft|first_token|prefill)|(ttft|first_token|prefill)\w*(again|repeat|warm|second_time|next_turn)", r"tokens|rate|hit"),
     ("ttft_first", "s", r"(first|cold|initial)_(time_|sent_|run_|turn_)?(ttft|prefill)|ttft\w*_(cold|first|initial)", r"tokens|alone|first_token"),
     ("newcomer_alone", "s", r"(newcomer|new_request|short|small)\w*(alone|solo|idle|base\w*)|(alone|solo|idle|base\w*)\w*_(newcomer|new_request|short|small)", r"tokens|tps"),
-    ("normal_gap", "s", r"decode_(only|alone)\w*_(step|gap|itl)|(step|gap|itl)\w*_decode_(only|alone)|(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step_)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
+    ("normal_gap", "s", r"decode_((only|alone)\w*_)?(step|gap|itl)|(step|gap|itl)\w*_decode_(only|alone)|(normal|solo|alone|base\w*|median|p50|idle|typical|usual).*(gap|itl|step_)|(gap|itl).*(normal|solo|median|p50|mean|alone)", ""),
     ("chunk_counted", "tokens", r"chunk_by_steps|prefill_tokens_(per|a)_step", ""),
     ("step_time", "s", r"(seconds|s|ms|time)_(per|a)_(chunk|step|batch|iteration)|(step|chunk|iteration|batch)_(time|s|ms|seconds|duration)\w*", ""),
     ("mixed_extra", "s", r"(extra|overhead|penalty|fixed)\w*_(mixed|chunk|prefill)|mixed_step_(extra|overhead|penalty|cost)", r"tokens|tps"),
@@ -157,7 +158,7 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"(vary\w*|different|non-?determin\w*|diverg\w*|changing|unstable|inconsistent) (outputs?|answers?|texts?|results?|completions?)", r"temperature (is )?(0|zero)|concurrent\w*|at once|parallel|beside|batch"),
         (r"(decod\w*|answers?|outputs?|models?)\b", r"(gets?|becomes?) confused|recalls?\b.{0,30}\bwrong\w*|incoheren\w*|loses? coheren\w*|damag\w* the (outputs?|answers?|texts?)"),
         (r"damag\w*", r"(outputs?|answers?|texts?|states?) of (the )?others?"),
-        (r"(repetition|endless|degenerate|infinite) loops?|repeat\w* (the same )?(token|word|character)s?|exclamation marks|no outputs? (equal|identical|match)",),
+        (r"(repetition|endless|degenerate|infinite) loops?|repeat\w* (the same )?(token|word|character)s?|exclamation marks|\bno [\w ]{0,24}(answers?|outputs?|texts?|completions?|replies|results?)[\w ]{0,12}(equal|identical|the same|match)",),
         (r"\b(text|answers?|outputs?)\b( of [\w ]{1,20})? (changes?|is different|differs?)",),
     ),
     "resend": (
@@ -195,15 +196,6 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"prefills?|newcomers?|(new|waiting|queued|incoming|other|later|second) (requests?|prompts?|prefills?|users?)|(requests?|prompts?|users?) (that|who|which) (arrives?|comes?|joins?)", r"\b(held|holds?|waits?|blocked|deferred|delayed|postponed|kept)\b", r"until\b.{0,40}(answers?|generations?|decod\w*|streams?|running|others?|nobody|no one)\b.{0,40}(end\w*|finish\w*|complet\w*|idle|done|stop\w*|over)|while any\w*|as long as any\w*"),
         (r"newcomers?|(new|short|small|waiting|queued|incoming|fresh) (\w+ )?(requests?|prompts?|users?|sessions?)|second (request|user)|admission|prefills?\b|incoming", r"starv\w*|never|forever|without (a )?(bound|limit)|unbounded|stays? queued|not (admitted|started|scheduled|resum\w*)|closed|closes|suspended|for minutes|queued until"),
     ),
-    "queued_behind": (
-        (r"short|small|tiny|waiting|queued|pending|newcomers?|new requests?|other requests?|ttft|first token|follow-?up|(request|sequence|prompt)s? (that comes? in|behind)", r"\b(long|huge|massive|big|large|larger|bigger|oversized|giant|entire|whole|one)\b[\w -]{0,40}(prefill|prompt|request|one\b)", r"wait\w*|stuck|stall\w*|starv\w*|hang\w*|pending|block\w*|nothing|behind"),
-        (r"head[- ]of[- ]line",),
-    ),
-    "unfair": (
-        (r"\b(one|some|a single|only one)\b ?(stream|request|lane|client|user|session|sequence)?s?\b[\w ]{0,16}\b(is |are )?(served|progress\w*|advances?|runs|gets)\b", r"starv\w*|others?\b.{0,20}\b(get|wait|stand|stall|nothing|starve)\w*|the rest"),
-        (r"(streams?|lanes?|decodes?|requests?|sequences?)\b.{0,30}\bstarved|\d starved|unfair\w*",),
-        (r"\block\b",),
-    ),
     "no_effect": (
         (r"(no|not|without)\b[\w ]{0,16}\b(effect|influence|impact|difference)\b|(stays?|still|remains?|is) (on|off|enabled|disabled|active)\b.{0,24}(although|even though|despite|when|with)|no-?op\b|does(n.t| not) (do anything|help|apply|work)|do(es)? nothing|\bignored\b|silently|not (enforced|honou?red|respected|implemented|wired|applied)|never (read|used|applied|enforced)",),
         (r"whatever (is|was) (set|configured)|regardless of (the )?(setting|option|value|flag)|as (slow|bad|long) as (without|before)|same (with and|as) without",),
@@ -214,11 +206,6 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"(small\w*|tiny|lower\w*|shrinking|cap\w*|chunk size|size of the (chunk|prefill))\b[\w ,-]{0,60}(do(es)? not|don.t|did not|didn.t|doesn.t|never|hardly|no longer) (help|bound|matter|reduce|change)",),
         (r"fragment\w*|interrupt\w*", r"prefills?"),
         (r"(cost|overhead) (for each|per|of each|a) (step|chunk|prefill|interruption|iteration)",),
-    ),
-    "whole_prefill": (
-        (r"(in|for|during) (any|all|each|every)\b.{0,24}(steps?|ticks?|chunks?|rounds?|pass(es)?)", r"prefill|prompt"),
-        (r"until|whole|entire|duration|before", r"(prefill|prompt)\w*.{0,50}(done|finish\w*|complet\w*|over\b|ends?|processed|through)|(whole|entire) prefill"),
-        (r"decod\w+|generation|stream\w*|tokens?", r"stop\w*|nothing|halt\w*|pause\w*|block\w*|stall\w*|rarely|seldom|hardly|no (decode )?(step|token)s?|freez\w*|frozen", r"prefill\w*|prompt"),
     ),
     "follows_chunk": (
         (r"(depends? on|proportional to|scales with|follows|grows with|set by|shorter with|reduced by|smaller with|over|divided by)\b[\w' -]{0,24}\b(batch|chunk|n_batch|budget|batched)",),
@@ -246,15 +233,8 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
     "never_scheduled": (
         (r"never (scheduled|admitted|started|runs?|starts?|progress\w*)|hangs?|stuck|no progress|(waits|shut out|held) (until|for)|\b0 tokens|rounds? (down )?to 0",),
     ),
-    "thrown_out": (
-        (r"throws?|thrown|kick\w*|push\w* out|not scheduled|never scheduled|no decode|without a decode", r"decod\w*|running"),
-    ),
     "decodes_stop": (
         (r"\bdecod\w+|(is|are|already) generating|running (answers?|requests?|streams?|generations?)|(active|live|in-?flight|other|every) (answers?|streams?|generations?|requests?)", r"\bno\b|never|not (run|scheduled|advanced|served)|stop\w*|stall\w*|block\w*|freez\w*|frozen|paus\w*|nothing|without|starv\w*|halt\w*|wait\w*|throws?|thrown|kick\w*|push\w* out", r"prefill\w*|prompts?\b"),
-    ),
-    "runs_in_turn": (
-        (r"prefills?|prompts?|new requests?", r"\b(always|strictly|first come)\b.{0,24}\b(first|wins?|before decod\w*|priority)\b|\b(taken|scheduled|served|run) first\b"),
-        (r"\b(either|or|separate|xor|alternat\w*|by turns|in turn|first)\b", r"prefill", r"decod", r"steps?|batch\w*|pass\w*|phase\w*|schedul\w*"),
     ),
     "not_together": (
         (r"^(?!.*(prefill|as if|as long as|should|direct|bypass|http)).*\b(requests?|dialogs?|chats?|quer(y|ies)|answers?|calls?|users?|clients?|conversations?|prompts?)\b.*(one after (another|the other)|one by one|one at a time|sequential\w*|serial(ly|ised|ized)|in series|only after the (first|other))",),
@@ -279,7 +259,7 @@ COMPILED_QUANTITIES = tuple(
 
 
 #: Statements that a report also makes to rule a cause out ("no preemptions", "without CPU load").
-_DENIABLE = frozenset({"corrupt", "resend", "preempted", "host", "unfair", "mixed_is_costly"})
+_DENIABLE = frozenset({"corrupt", "resend", "preempted", "host", "mixed_is_costly"})
 _DENIAL = re.compile(r"(?<!temperature )\b(no|zero|without|not|never|nor|neither|0)\s+([\w/-]+\s+){0,2}$", re.IGNORECASE)
 
 
