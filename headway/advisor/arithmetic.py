@@ -11,6 +11,7 @@ from headway.advisor.derived import FASTEST_PREFILL, SLOWEST_PREFILL, Derived
 from headway.advisor.evidence import (
     LARGEST_CHUNK,
     ONE_STEP,
+    POOL_FULL,
     SHOWS,
     SMALLEST_CHUNK,
     STARVED,
@@ -29,7 +30,7 @@ def tried(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """The report changed a setting and its victims were cured: the cause is what the setting bounds."""
     if o is None or not o.gain or o.gain < CURED or not (o.follows_size or _at_solo(d, o)):
         return None
-    if o.kind == "interval" and f.engine.schedule is None:
+    if o.kind == "interval" and (f.engine.schedule is None or f.engine.derived):
         return None  # decode-only steps help on either kind of engine
     return [
         f"{o.option}: victims gained x {o.gain:.1f}, newcomer's time x {o.wait or 1:.2f}",
@@ -157,7 +158,8 @@ def one_chunk(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
             *f.cite("overlap_rate", "seconds_per_token", "solo_rate", "chunk_counted"),
         ]
     suffers = d.share is None or d.share < STARVED
-    if d.step is None and d.implied_rate and SLOWEST_PREFILL <= d.implied_rate <= FASTEST_PREFILL and suffers:
+    plain = d.step is None and not f.engine.derived
+    if plain and d.implied_rate and SLOWEST_PREFILL <= d.implied_rate <= FASTEST_PREFILL and suffers:
         return [
             f"a chunk of {f.chunk:g} tokens in the gap of {d.gap:.3g} s is {d.implied_rate:.0f} tokens/s, a plausible prefill rate"  # noqa: E501
         ]
@@ -202,7 +204,11 @@ def known_mixed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     """A mixed engine, a starved stream beside a long prompt, and no sign of anything else."""
     if f.engine.schedule != "mixed" or d.share is None or d.share >= STARVED:
         return None
-    if not f.prefill_seen or (d.gap_in_steps is not None and d.gap_in_steps < 1 / ONE_STEP):
+    if (
+        (f.high("kv_usage") or 0) >= POOL_FULL
+        or not f.prefill_seen
+        or (d.gap_in_steps is not None and d.gap_in_steps < 1 / ONE_STEP)
+    ):
         return None
     return [*f.cite("solo_rate", "overlap_rate", "intruder_tokens"), "every step of this engine carries a prefill chunk"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from headway.advisor.derived import SLOWEST_PREFILL, Derived
-from headway.advisor.evidence import ONE_STEP, STARVED, UNDISTURBED, Evidence, quote, symptom
+from headway.advisor.evidence import ONE_STEP, POOL_FULL, STARVED, UNDISTURBED, Evidence, quote, symptom
 from headway.advisor.facts import Facts, numeric
 from headway.advisor.inert import inert_options
 from headway.advisor.series import CURED, NOISE, STILL, Outcome
@@ -35,10 +35,6 @@ def resent(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
 
 def resend_told(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     return quote(f, "resend") if d.share is None and d.unfairness is None and o is None else None
-
-
-#: KV usage from which on the next token of a stream may find no block.
-POOL_FULL = 0.97
 
 
 def _full_pool(f: Facts) -> Evidence | None:
@@ -88,7 +84,7 @@ def cache_missed(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if cached is not None and prompt:
         missed = cached < (0.7 if told else 0.05) * prompt
         return [*f.cite("cached_tokens", "intruder_tokens"), *(told or [])] if missed else None
-    if cached == 0:
+    if cached == 0 or (f.last("cached_tokens") == 0 and len(f.numbers["cached_tokens"]) > 1):
         return [*f.cite("cached_tokens"), *(told or [])]
     return told
 

@@ -21,6 +21,8 @@ SMALLEST_CHUNK, LARGEST_CHUNK = 64, 40_000
 UNDISTURBED = 0.9
 #: Below this share of its solo rate a stream is starved by any reading.
 STARVED = 0.7
+#: KV usage from which on the next token of a stream may find no block.
+POOL_FULL = 0.97
 
 
 def quote(f: Facts, signal: str) -> Evidence | None:

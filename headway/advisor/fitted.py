@@ -8,15 +8,25 @@ from __future__ import annotations
 import re
 
 from headway.advisor.derived import Derived
-from headway.advisor.evidence import SHOWS, STARVED, UNDISTURBED, Evidence
+from headway.advisor.evidence import POOL_FULL, SHOWS, STARVED, UNDISTURBED, Evidence
 from headway.advisor.facts import Facts, numeric
-from headway.advisor.series import NOISE
+from headway.advisor.series import STILL
 from headway.advisor.vocabulary import option_kind
 
 #: Part of a time that one number has to be of another to be called the same.
 NEAR = (0.7, 1.4)
-#: KV usage from which on the next token of a stream may find no block.
-POOL_FULL = 0.97
+#: What a change of the host can be felt by.
+_FELT = (
+    "itl",
+    "normal_gap",
+    "longest_gap",
+    "seconds_per_token",
+    "rate",
+    "generation_rate",
+    "overlap_rate",
+    "aggregate_rate",
+    "ttft",
+)
 
 
 def _near(a: float | None, b: float | None) -> bool:
@@ -51,7 +61,7 @@ def gap_is_whole_prefill(f: Facts, d: Derived) -> Evidence | None:
         [*f.cite("freeze", "longest_gap", "ttft_alone", "ttft"), "the gap lasts as long as the whole prefill"]
         if _near(told, work)
         else None
-    )  # noqa: E501
+    )
 
 
 def mixed_step_has_extra(f: Facts, d: Derived) -> Evidence | None:
@@ -85,29 +95,17 @@ def collapsed(f: Facts, d: Derived) -> Evidence | None:
         f.cite("solo_rate", "overlap_rate", "generation_rate")
         if d.share is not None and d.share < STARVED and not f.prefill_seen
         else None
-    )  # noqa: E501
+    )
 
 
 def cores_cured(f: Facts, d: Derived) -> Evidence | None:
     """Only cores, threads or their binding were changed, and the streams' rate or gaps moved."""
-    option = next(
-        (k for k, v in f.options.items() if re.search(r"cpu|core|thread|numa|pin", k) and len(set(numeric(v))) >= 2), None
-    )
-    if option is None:
-        return None
-    for name in (
-        "itl",
-        "normal_gap",
-        "longest_gap",
-        "seconds_per_token",
-        "rate",
-        "generation_rate",
-        "overlap_rate",
-        "aggregate_rate",
-        "ttft",
-    ):
+    tried = {key: numeric(value) for key, value in f.options.items() if re.search(r"cpu|core|thread|numa|pin", key)}
+    tried["cpu_cores"] = f.numbers.get("cpu_cores", [])
+    option = next((key for key, values in tried.items() if len(set(values)) >= 2), None)
+    for name in _FELT if option else ():
         values = f.numbers.get(name, [])
-        if len(values) == len(numeric(f.options[option])) and min(values) > 0 and max(values) / min(values) >= NOISE:
+        if len(values) == len(tried[option or ""]) and min(values) > 0 and max(values) / min(values) >= STILL:
             return [f"only {option} was changed", *f.cite(name)]
     return None
 

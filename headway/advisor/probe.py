@@ -21,7 +21,7 @@ from typing import Any
 
 import aiohttp
 
-from headway.advisor.scrapes import ask, moved, parse, read_metrics
+from headway.advisor.scrapes import ask, moved, parse, read_metrics, slow_steps
 from headway.advisor.server import get
 from headway.advisor.stream import Pieces, Stream, collect
 from headway.advisor.target import Target, look
@@ -224,13 +224,16 @@ class Probe:
                     self.observed["ttft_s"] = intruder.ttft
         if not before or not after or ended or target.gateway is not None:
             return
-        steps = ask(moved(parse(before), parse(after)), "steps")
+        grown = moved(parse(before), parse(after))
+        steps = ask(grown, "steps")
         if steps and intruder.tokens:
             # The stream puts out a token in every step, so the engine counted each of them; those that came about as fast as
-            # alone carried no chunk. Between the two kinds lies the geometric mean of the gap alone and the longest one.
+            # alone carried no chunk. Between the two kinds lies the geometric mean of the gap alone and the longest one. Where
+            # the engine times the gaps itself, its histogram says how many were long; else the client's own gaps do.
             alone, longest = 1.0 / self.observed["solo_tps"], self.observed["longest_gap_s"]
             if longest > 4 * alone:
-                mixed = steps - live.fast(window[0], window[1], sqrt(alone * longest))
+                limit = sqrt(alone * longest)
+                mixed = slow_steps(grown, limit) or steps - live.fast(window[0], window[1], limit)
                 self.observed["chunk_by_steps"] = round(intruder.tokens / max(1.0, mixed))
 
     async def _stream(self, session: aiohttp.ClientSession, root: str, model: str, words: int, tokens: int) -> Pieces:

@@ -8,6 +8,8 @@ that joins the two ends, and each end is named by a small lexicon; no verdict ha
 Invariants: an end that the lexicon does not know gives no relation; a sentence that denies ("does not stop") gives none.
 """
 
+# ruff: noqa: E501  (one pattern a line)
+
 from __future__ import annotations
 
 import re
@@ -33,8 +35,8 @@ _LEXICON: tuple[tuple[End, str], ...] = (
     (End.PROMPT, r"\b(short|small|tiny|little|cheap|quick|queued|waiting|pending|other|others'|later|next|second)\b[\w' -]{0,24}\b(prompts?|requests?|messages?|chats?|users?|slots?|sessions?|ones)\b|\bnewcomers?\b|\bqueue\b|\bprompts of (the )?other\w*|\bttft\b|\b(requests?|prompts?|sessions?|users?) (that|which|who) (come|arrive|wait|join)\w*"),
     (End.PREFILL, r"prefill\w*|prompt[- ]processing|ingest\w*|\b(prompt|context)s?\b.{0,16}\b(process|comput|ingest)\w*|\b(long|longer|huge|large|larger|big|bigger|massive|giant|oversized|whole|entire|new|incoming|cold|heavy|one)\b[\w' -]{0,20}\b(prompts?|requests?|contexts?|documents?|ones?)\b|\b(large|long|big|huge) (one|ones)\b|\bprompts?\b"),
     (End.DECODE, r"decod\w*|generat\w*|\bstream\w*|\banswers?\b|\brunning\b|\bactive\b|in[- ]flight|\blanes?\b|\btokens?\b|\brepl(y|ies)\b"),
-    (End.REQUEST, r"\b(requests?|calls?|users?|callers?|clients?|chats?|dialogs?|quer(y|ies)|questions?|conversations?)\b"),
-)  # fmt: skip  # noqa: E501
+    (End.REQUEST, r"\bthe (second|next|other|third)\b|\b(requests?|calls?|users?|callers?|clients?|chats?|dialogs?|quer(y|ies)|questions?|conversations?)\b"),
+)  # fmt: skip
 
 #: Joins a sufferer (left) to its cause (right); at the start of a sentence the two stand the other way round, parted by a comma.
 _WAITS = re.compile(
@@ -62,7 +64,9 @@ _COMPILED = tuple((end, re.compile(pattern)) for end, pattern in _LEXICON)
 
 
 #: As a cause, "other requests" are no prefill: a prompt causes something by being long or new.
-_CAUSES = tuple(row for row in _COMPILED if row[0] is not End.PROMPT)
+#: The one other request, or its end, is a REQUEST whatever it is doing.
+_ONE = r"\b(the|that|another|this) (one|first|other|previous|earlier)\b(?! \w*(prompt|prefill|decod))|\b(it|first|previous)\b.{0,16}\b(done|finish\w*|ended|return\w*|complet\w*|over|answered|served)\b"
+_CAUSES = ((End.REQUEST, re.compile(_ONE)), *(row for row in _COMPILED if row[0] is not End.PROMPT))
 
 
 def name_end(text: str, cause: bool = False) -> End | None:

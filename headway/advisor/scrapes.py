@@ -149,6 +149,20 @@ def moved(before: Series | None, after: Series) -> Series:
     }
 
 
+def slow_steps(series: Series, limit: float) -> float | None:
+    """Gaps above `limit` seconds in the engine's own histogram of them; None when the page has none.
+
+    While one stream runs, a gap is a step. The engine takes the times, so a client that lags and gets several tokens in one piece
+    does not change the count.
+    """
+    engine = engine_of(series)
+    rows = next((rows for name in NAMES[engine or "vllm"].get("itl", ()) if (rows := buckets(series, name))), [])
+    if not rows:
+        return None
+    lower = [0.0, *(bound for bound, _ in rows)]
+    return sum(count for least, (_, count) in zip(lower, rows, strict=False) if least >= limit)
+
+
 def _config(series: Series) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for name, labels in series:

@@ -9,7 +9,7 @@ import pytest
 
 from headway.advisor.diagnose import diagnose_report
 from headway.advisor.logs import read_log
-from headway.advisor.scrapes import read_metrics
+from headway.advisor.scrapes import moved, parse, read_metrics, slow_steps
 from headway.errors import UsageError
 
 DATA = Path(__file__).parent / "data"
@@ -102,6 +102,11 @@ def test_two_scrapes_give_the_gap_and_from_it_the_chunk() -> None:
     found = diagnose_report(report)
     assert found.verdict == "chunk-arithmetic"
     assert found.numbers["chunk_seen"] == pytest.approx((0.75 - 0.02) * 10_000)
+
+
+def test_steps_that_carried_a_chunk_are_counted_from_the_engine_s_own_gaps() -> None:
+    assert slow_steps(moved(parse(BEFORE), parse(AFTER)), 0.02) == 20
+    assert slow_steps(parse("vllm:num_requests_running 1"), 0.02) is None
 
 
 def test_a_few_new_prompts_are_not_a_cold_cache() -> None:

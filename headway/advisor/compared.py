@@ -1,13 +1,10 @@
-"""The tests of hints.py: one fact, number or statement each, with the line of evidence or None."""
+"""Counts and comparisons that a report makes itself, as evidence. Tests of hints.py: each its line of evidence, or None."""
 
 from __future__ import annotations
-
-import re
 
 from headway.advisor.derived import Derived
 from headway.advisor.evidence import SHOWS, UNDISTURBED, Evidence
 from headway.advisor.facts import SHORT_PROMPT, Facts, numeric
-from headway.advisor.relations import End
 from headway.advisor.series import CURED, NOISE
 from headway.advisor.vocabulary import option_kind
 
@@ -15,22 +12,10 @@ from headway.advisor.vocabulary import option_kind
 IDLE_GPU = 0.3
 #: Up to so many streams a decode step reads the weights once for all: each keeps most of its rate.
 SMALL_BATCH = 8
+#: Part of the time that the host takes for itself, from which on it is the bottleneck.
+HOST_SHARE = 0.25
 #: Part of the CPU quota's periods in which the engine was stopped, from which on it shows.
 THROTTLED = 0.1
-
-
-def _told(f: Facts, sufferer: tuple[End, ...], cause: tuple[End, ...]) -> Evidence | None:
-    """The sentence that states this relation."""
-    for (who, why), sentence in f.relations.items():
-        if who in sufferer and why in cause:
-            return [f"the report says: {sentence!r}"]
-    return None
-
-
-def _text(f: Facts, *patterns: str) -> Evidence | None:
-    """Words of the whole report that carry all of the patterns."""
-    hits = [re.search(pattern, f.words, re.IGNORECASE) for pattern in patterns]
-    return [f"the report says: {', '.join(hit.group(0) for hit in hits if hit)!r}"] if all(hits) else None
 
 
 def _pair(f: Facts, name: str) -> tuple[float, float] | None:
@@ -38,73 +23,8 @@ def _pair(f: Facts, name: str) -> tuple[float, float] | None:
     return (values[0], values[-1]) if len(values) >= 2 else None
 
 
-# Who waits for whom
-
-
-def prompt_waits_for_prompt(f: Facts, d: Derived) -> Evidence | None:
-    return _told(f, (End.PROMPT,), (End.PREFILL,))
-
-
-def prompt_waits_for_decodes(f: Facts, d: Derived) -> Evidence | None:
-    return _told(f, (End.PROMPT,), (End.DECODE,))
-
-
-def decode_waits_for_prefill(f: Facts, d: Derived) -> Evidence | None:
-    return _told(f, (End.DECODE,), (End.PREFILL,))
-
-
-def decode_waits_for_prefill_in_turn(f: Facts, d: Derived) -> Evidence | None:
-    own = f.engine.schedule == "alternate" or f.engine.derived or (f.engine.family == "other" and not f.chunk)
-    return decode_waits_for_prefill(f, d) if own else None
-
-
-def decode_waits_for_mixed_chunk(f: Facts, d: Derived) -> Evidence | None:
-    own = f.engine.schedule == "mixed" and not f.engine.derived and f.chunk
-    told = decode_waits_for_prefill(f, d) if own else None
-    return [*told, f"{f.engine.title} gives each stream one token a step of up to {f.chunk:g} prompt tokens"] if told else None
-
-
-def _own_schedule(f: Facts) -> bool:
-    """Not an engine that is known to give running decodes a token in every step."""
-    return f.engine.schedule != "mixed" or f.engine.derived
-
-
-def no_decode_between(f: Facts, d: Derived) -> Evidence | None:
-    """Steps or batches of prefill, told to have no decode in them or between them."""
-    never = r"\b(no|without a?|rarely|never|seldom|hardly|not|nothing)\b[\w ]{0,16}\bdecod\w+|decod\w+[\w ]{0,16}\b(rarely|never|seldom|hardly|not)\b"
-    turns = r"|(either )?prefills? (xor|or) decod\w*|prefill and decode (are separate|exclude)"
-    told = next(
-        (s for s in f.sentences if re.search(never + turns, s, re.I) and re.search(r"prefill|prompt|chunk", s, re.I)), None
-    )
-    return [f"the report says: {told.strip()!r}"] if told and _own_schedule(f) and not f.says("only_decodes") else None
-
-
-def prompts_go_first(f: Facts, d: Derived) -> Evidence | None:
-    told = _text(f, r"(prefills?|prompts?|new requests?)\b[\w ]{0,24}\b(first|priority|before (any )?decod\w*)\b")
-    return told if told and _own_schedule(f) and decode_waits_for_prefill(f, d) else None
-
-
-def lost_race(f: Facts, d: Derived) -> Evidence | None:
-    """Prefill and decode compete for a lock, and decode stands for longer than a chunk."""
-    told = _text(f, r"\b(lock|mutex|race)\b")
-    return [*told, *f.cite("freeze", "longest_gap")] if told and (d.gap or 0) > 0.5 else None
-
-
-def waits_for_memory(f: Facts, d: Derived) -> Evidence | None:
-    told = _text(f, r"preempt\w*|evict\w*|retract\w*")
-    full = (f.high("kv_usage") or 0) >= 0.97
-    return [*told, *f.cite("kv_usage")] if told and full else _told(f, (End.PROMPT, End.REQUEST, End.DECODE), (End.MEMORY,))
-
-
-def waits_for_host(f: Facts, d: Derived) -> Evidence | None:
-    return _told(f, (End.HOST, End.DECODE, End.PROMPT, End.REQUEST), (End.HOST,))
-
-
-def waits_for_slot(f: Facts, d: Derived) -> Evidence | None:
-    return _told(f, (End.PROMPT, End.REQUEST, End.DECODE), (End.SLOT,))
-
-
-# A newcomer
+def host_takes_its_share(f: Facts, d: Derived) -> Evidence | None:
+    return f.cite("host_share") if (f.high("host_share") or 0) >= HOST_SHARE else None
 
 
 def cap_freed_the_short(f: Facts, d: Derived) -> Evidence | None:
@@ -134,9 +54,6 @@ def prefill_stands(f: Facts, d: Derived) -> Evidence | None:
     if chunks and steps and steps[1] > steps[0] and chunks[1] == chunks[0]:
         return f.cite("prefill_batches", "decode_batches")
     return None
-
-
-# Together or not
 
 
 def full_and_calm(f: Facts, d: Derived) -> Evidence | None:
@@ -176,9 +93,6 @@ def crowd_gains_nothing(f: Facts, d: Derived) -> Evidence | None:
     return None
 
 
-# Steps, caches, hosts, clients
-
-
 def small_mixed_step_is_long(f: Facts, d: Derived) -> Evidence | None:
     times, size = f.high("mixed_ratio"), f.high("intruder_tokens") or f.chunk
     if times and times >= 2 and size and size <= SHORT_PROMPT:
@@ -192,16 +106,6 @@ def repeat_is_cold(f: Facts, d: Derived) -> Evidence | None:
     if first and len(first) == len(again) and all(b >= 0.8 * a for a, b in zip(first, again, strict=True)):
         return f.cite("ttft_first", "ttft_again")
     return None
-
-
-def front_changes(f: Facts, d: Derived) -> Evidence | None:
-    """The start of the prompt is another one each time, so no prefix is ever the same."""
-    return _text(
-        f,
-        r"system prompt|prefix\w*|first line|start of the prompt|front of the prompt",
-        r"\b(time|date|time ?stamp|clock|uuid|random|nonce)\b|chang\w*|differ\w*|never equal|rebuilt|dynamic",
-        r"\b(each|every|all|no|never|whole|again)\b",
-    )
 
 
 def cache_cured(f: Facts, d: Derived) -> Evidence | None:
@@ -227,14 +131,6 @@ def gpu_idles(f: Facts, d: Derived) -> Evidence | None:
     return f.cite("gpu_usage") if usage is not None and usage < IDLE_GPU else None
 
 
-def cut_and_sent_again(f: Facts, d: Derived) -> Evidence | None:
-    return _text(
-        f,
-        r"cancel\w*|time[- ]?outs?|timed out|gives? up|gave up|abort\w*|disconnect\w*|deadline|no response|watchdog",
-        r"(same|identical) (prompt|request|body|message)\w* (is |are |comes? |was )?(sent |issued )?(again|anew)|(again|re)[- ]?(sen[dt]|submit|issue|post)\w*|retr(y|ies|ied)\b|then the same (prompt|request)|sen[dt]s? (it |them )?(again|anew|once more)",  # noqa: E501
-    )
-
-
 def limit_before_the_answer(f: Facts, d: Derived) -> Evidence | None:
     limit, needs = f.low("client_timeout"), max((f.high(n) or 0 for n in ("ttft", "answer_after", "step_time")), default=0)
     needs = max(needs, d.work or 0)
@@ -243,14 +139,6 @@ def limit_before_the_answer(f: Facts, d: Derived) -> Evidence | None:
 
 def answers_differ(f: Facts, d: Derived) -> Evidence | None:
     return f.cite("distinct_answers") if (f.high("distinct_answers") or 0) > 1 else None
-
-
-def set_but_not_used(f: Facts, d: Derived) -> Evidence | None:
-    told = _text(f, r"\b(is|are|was|were) (not|never) (used|applied|honou?red|respected|read)|overrid\w*|\bis always \d|ignor\w*")
-    return told if told and f.options else None
-
-
-# Against
 
 
 def no_prompt_tokens(f: Facts, d: Derived) -> Evidence | None:
