@@ -110,7 +110,7 @@ def repeat_is_cold(f: Facts, d: Derived) -> Evidence | None:
 
 def cache_cured(f: Facts, d: Derived) -> Evidence | None:
     """The report switched the prefix cache on, and the time to first token fell."""
-    option = next((k for k, v in f.options.items() if "cach" in k and set(numeric(v)) == {0.0, 1.0}), None)
+    option = next((k for k, v in f.options.items() if "cach" in k and "token" not in k and set(numeric(v)) == {0.0, 1.0}), None)
     ttft = f.numbers.get("ttft", [])
     if option is None or len(ttft) != 2:
         return None

@@ -19,6 +19,8 @@ def corrupt(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     if (f.high("corrupted") or 0) > 0:
         return [*f.cite("corrupted"), *(quote(f, "corrupt") or [])]
     good, every = f.low("good_answers"), f.high("all_answers")
+    if good is not None and every and good < every == f.high("good_answers"):
+        return [*f.cite("good_answers", "all_answers"), "all are right under one setting and not under the other"]
     if good is not None and every and good < every and (told := quote(f, "right_alone") or quote(f, "corrupt")):
         return [*f.cite("good_answers", "all_answers"), *told]
     return quote(f, "corrupt")
@@ -144,6 +146,16 @@ def _share(value: float | None) -> float | None:
     return value / 100 if value is not None and value > 1.5 else value
 
 
+def _nothing_moved(f: Facts, with_what: str) -> bool:
+    """A rate or a gap told beside each value of a quantity stays what it is while the quantity grows."""
+    values = f.numbers.get(with_what, [])
+    for name in ("overlap_rate", "generation_rate", "rate", "itl", "longest_gap"):
+        beside = f.numbers.get(name, [])
+        if len(values) >= 2 and len(beside) == len(values) and min(beside) > 0 and max(beside) / min(beside) < STILL:
+            return True
+    return False
+
+
 def host(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
     told = quote(f, "host")
     cores, steady = f.low("cpu_cores"), f.high("ttft_change")
@@ -154,7 +166,7 @@ def host(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         return f.cite("cpu_usage", "gpu_usage")
     if f.high("swap_used"):
         return [*f.cite("swap_used"), *(told or [])]
-    if (f.high("page_faults") or 0) >= MANY_FAULTS and not prefilling:
+    if (f.high("page_faults") or 0) >= MANY_FAULTS and not prefilling and not _nothing_moved(f, "page_faults"):
         return [*f.cite("page_faults", "longest_gap", "itl"), *(told or [])]
     if (told or (cores is not None and cores <= 2)) and not prefilling:
         return [*(told or []), *f.cite("cpu_cores", "cpu_usage", "itl", "longest_gap", "ttft_change")]

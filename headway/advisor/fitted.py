@@ -99,8 +99,12 @@ def collapsed(f: Facts, d: Derived) -> Evidence | None:
 
 
 def cores_cured(f: Facts, d: Derived) -> Evidence | None:
-    """Only cores, threads or their binding were changed, and the streams' rate or gaps moved."""
-    tried = {key: numeric(value) for key, value in f.options.items() if re.search(r"cpu|core|thread|numa|pin", key)}
+    """Only the host was changed (cores, binding, what stands before the engine), and rates or gaps moved."""
+    tried = {
+        key: numeric(value)
+        for key, value in f.options.items()
+        if re.search(r"cpu|core|thread|numa|pin|tokeni[sz]|preprocess|front_?end|http", key)
+    }
     tried["cpu_cores"] = f.numbers.get("cpu_cores", [])
     option = next((key for key, values in tried.items() if len(set(values)) >= 2), None)
     for name in _FELT if option else ():

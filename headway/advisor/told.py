@@ -97,6 +97,27 @@ def work_thrown_away(f: Facts, d: Derived) -> Evidence | None:
     return [f"the report says: {told.strip()!r}"] if told and not re.search(r"prefix|hits?\b|turn", told, re.I) else None
 
 
+def decode_always_wins(f: Facts, d: Derived) -> Evidence | None:
+    told = _text(f, r"\bdecod\w*\b[\w ]{0,12}\b(wins|always|preferred|goes first|has priority|before any prefill)\b")
+    return [*told, *f.cite("newcomer_wait", "ttft")] if told and (f.has("newcomer_wait") or f.has("ttft")) else None
+
+
+def disk_in_the_loop(f: Facts, d: Derived) -> Evidence | None:
+    """Weights or states come from disk or swap while tokens are made."""
+    return _text(
+        f, r"\b(disk|ssd|nvme|page ?file|swap\w*|paging)\b", r"\b(every|each|constant\w*|all the time|synchronous|thrash\w*)\b"
+    )
+
+
+def never_hits(f: Facts, d: Derived) -> Evidence | None:
+    cached, never = (
+        r"\b(prefix|prompt)\b[\w ]{0,8}\bcach\w*|\bcach\w*\b[\w ]{0,12}\bhits?\b",
+        r"\bnever\b|\bbreaks?\b|\bno longer\b|\bdoes not\b",
+    )
+    told = next((s for s in f.sentences if re.search(cached, s, re.I) and re.search(never, s, re.I)), None)
+    return [f"the report says: {told.strip()!r}"] if told else None
+
+
 def waits_for_host(f: Facts, d: Derived) -> Evidence | None:
     return _told(f, (End.HOST, End.DECODE, End.PROMPT, End.REQUEST), (End.HOST,))
 
@@ -133,8 +154,8 @@ def answers_worsen(f: Facts, d: Derived) -> Evidence | None:
     if len(accuracy) >= 2 and accuracy[-1] < 0.95 * accuracy[0] and len(f.numbers.get("running", [])) == len(accuracy):
         return f.cite("running", "accuracy")
     quality = r"\b(answers?|outputs?|texts?|completions?|translations?|scores?|accuracy|facts|responses?|replies)\b"
-    worse = r"\b(wrong|worse|falls?|fell|drops?|los(es?|t)|degrad\w*|unreadable|garbage|nonsense|differs?|incorrect|corrupt\w*|broken)\b"
-    company = r"concurren\w*|at once|together|batch\w*|parallel|simultaneous\w*|beside"
+    worse = r"\b(wrong|worse|falls?|fell|drops?|los(es?|t)|degrad\w*|unreadable|garbage|nonsense|differs?|incorrect|corrupt\w*|broken|collapses? into|loops?)\b"
+    company = r"concurren\w*|at once|together|batch\w*|more than one|parallel|simultaneous\w*|beside"
     close = rf"{quality}[\w ]{{0,20}}{worse}|{worse}[\w ]{{0,20}}{quality}|translation loses"
     return _text(f, close, company)
 

@@ -132,7 +132,9 @@ CHUNK_OPTIONS: tuple[str, ...] = (
 )
 
 #: Option names of engines and forks that are not listed: what they bound shows in the name.
-CHUNK_LIKE = re.compile(r"chunk|batched_tokens|token_threshold|ubatch|n_batch|prefill_(cap|tokens|size|budget)|quantum")
+CHUNK_LIKE = re.compile(
+    r"chunk|batched_tokens|token_threshold|ubatch|n_batch|prefill_(cap|tokens|size|budget)|prefill\w*_cap$|quantum"
+)
 
 #: Options that put decode-only time between chunks; a larger value protects decodes more.
 INTERVAL_LIKE = re.compile(r"interval|cadence|decode_steps|delay|pace|debt|hold_|_hold$|suspend|decode_threshold|interleave")

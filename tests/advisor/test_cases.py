@@ -40,6 +40,7 @@ SETS = [
     ("eighth", 24),
     ("ninth", 24),
     ("tenth", 24),
+    ("eleventh", 20),
     ("own", 20),
 ]
 
@@ -52,14 +53,18 @@ def test_other_sets(name: str, at_least: int) -> None:
     assert len(right) >= 0.85 * len(rows), f"wrong: {sorted({c['id'] for c in rows} - set(right))}"
 
 
-@pytest.mark.parametrize("name", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"])
+@pytest.mark.parametrize(
+    "name", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"]
+)
 def test_wrong_is_never_a_guess(name: str) -> None:
     """What the rules do not get right they leave undetermined."""
     for case in cases(name):
         assert diagnose_report(case).verdict in (case["verdict"], UNDETERMINED), case["id"]
 
 
-@pytest.mark.parametrize("name", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"])
+@pytest.mark.parametrize(
+    "name", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"]
+)
 def test_the_verdict_does_not_come_from_the_answer(name: str) -> None:
     """`verdict`, `why` and `id` are not read."""
     for case in cases(name):
