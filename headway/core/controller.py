@@ -29,7 +29,7 @@ from headway.core.policy import ASIDE, PACING, POLICIES, Say, View
 from headway.core.queue import Queue
 from headway.core.steps import StepLearner
 from headway.core.targets import Targets
-from headway.core.work import Decision, Entry, Expire, Go, Phase, Piece, Why, Work
+from headway.core.work import YIELDS, Decision, Entry, Expire, Go, Phase, Piece, Why, Work
 
 INFINITY = float("inf")
 
@@ -64,6 +64,8 @@ class Controller:
         self._rule = POLICIES[policy]
         self._queue = Queue()
         self._retry_at = INFINITY
+        self._backlog = 0.0
+        """Seconds, see bounds.backlog; as of the latest grant."""
         self._saving = False
         """In this turn: the best candidate waits for the debt to be paid."""
 
@@ -251,6 +253,7 @@ class Controller:
 
     def wake(self, now: float) -> float | None:
         """When to call `decide` again, at the latest; None when only an event can change anything."""
+        self._measure_backlog()
         times = [self._retry_at]
         times += [self._due(entry) for entry in self._queue if entry.ready]
         times += [entry.whole_by for entry in self.entries.values() if entry.whole_by is not None]
@@ -259,13 +262,15 @@ class Controller:
 
     def _next(self, now: float) -> Decision | None:
         self._retry_at, self._saving = INFINITY, False
+        self._measure_backlog()
         busy, in_engine, live = self.in_flight, self.in_engine, self.debt.protected + self.foreign.count
         for entry, overdue in self._order(now):
             if not entry.work.prefills:
                 return self._let_through(now, entry)
             if entry.klass.exempt:
                 return self._send(now, entry, Why.EXEMPT)
-            say = Say.SHARE if entry.released else self._rule(entry, View(live, in_engine, overdue, bool(self.capability.paces)))
+            view = View(live, in_engine, overdue, bool(self.capability.paces), bounds.overloaded(entry, self._backlog))
+            say = Say.SHARE if entry.released else self._rule(entry, view)
             if say is Say.SEND:
                 return self._send(now, entry, Why.ASIDE if self.aside else Why.POLICY)
             if say is Say.EXPIRE:
@@ -307,6 +312,8 @@ class Controller:
             return None  # held: nothing else protects the live answers from it
         if self._saving:
             return None  # one before it in order waits for the debt to be paid: what is left over is not for those behind
+        if bounds.overloaded(entry, self._backlog):
+            return self._yield(now, entry, busy, in_pieces)
         coming = live or any(e.phase is Phase.WHOLE and e.work.streams and e.klass.share for e in self.entries.values())
         ahead = (self._lead(entry) if in_pieces else self._ahead(entry)) if entry.paced else 0.0
         room, retry_at = self.pacer.grant(now, coming, self.debt, ahead, entry.at)
@@ -322,6 +329,23 @@ class Controller:
             return self._send(now, entry, why) if busy == 0 or busy + entry.uncached <= room else None
         tokens = (room - busy) // self.pacer.unit * self.pacer.unit
         return self._piece(now, entry, tokens, why) if tokens > 0 else None
+
+    def _measure_backlog(self) -> None:
+        live = self.debt.protected + self.foreign.count > 0
+        self._backlog = bounds.backlog(self._queue, self.pacer, self.debt.highest) if live else 0.0
+
+    def _yield(self, now: float, entry: Entry, busy: int, in_pieces: bool) -> Decision | None:
+        """What fits into one piece as with nobody live, whatever is owed: little of the engine's time is lost, and gaps stay
+        within a few targets."""
+        room = self.pacer.alone_piece(entry.at) - busy
+        if not in_pieces and (busy == 0 or entry.uncached <= room):
+            self.debt.forgive(now)
+            return self._send(now, entry, Why.BACKLOG)
+        tokens = room // self.pacer.unit * self.pacer.unit
+        if not in_pieces or tokens <= 0:
+            return None
+        self.debt.forgive(now)
+        return self._piece(now, entry, tokens, Why.BACKLOG)
 
     def _lead(self, entry: Entry) -> float:
         """The same (so negative) for a piece: while the engine's front end reads its ids, the answers get on. Sent so much
@@ -346,7 +370,7 @@ class Controller:
         if not entry.work.streams:
             model = self.pacer.model
             entry.whole_by = now + (model.piece(entry.uncached, entry.at) if model is not None else 1.0)
-        return Go(entry.work.id, waited, why, why is Why.BOUND)
+        return Go(entry.work.id, waited, why, why in YIELDS)
 
     def _let_through(self, now: float, entry: Entry) -> Go:
         self._queue.remove(entry)
@@ -358,7 +382,7 @@ class Controller:
         entry.paced = True
         tokens = min(tokens, entry.uncached)
         waited = self._grant(now, entry, tokens, Phase.PIECE, why)
-        return Piece(entry.work.id, tokens, waited, why, why is Why.BOUND)
+        return Piece(entry.work.id, tokens, waited, why, why in YIELDS)
 
     def _grant(self, now: float, entry: Entry, tokens: int, phase: Phase, why: Why) -> float:
         self._queue.remove(entry)
@@ -368,7 +392,7 @@ class Controller:
         entry.phase = phase
         entry.in_flight = tokens
         entry.granted = now
-        entry.yielded |= why is Why.BOUND
+        entry.yielded |= why in YIELDS
         if entry.first_grant is None:
             entry.first_grant = now
         return now - entry.arrived
@@ -390,6 +414,8 @@ class Controller:
         entry.alone = model.prefill(entry.uncached, entry.at) if model is not None else 0.0
 
     def _due(self, entry: Entry) -> float:
+        if entry.first_grant is None and bounds.overloaded(entry, self._backlog):
+            return entry.arrived + entry.klass.targets.wait
         return bounds.due(entry, self.pacer)
 
     def _new_pacer(self) -> Pacer:

@@ -199,6 +199,12 @@ class DebtLedger:
         victim.owed *= min(change, 1.0)  # what it was owed at a speed that the engine no longer has
         victim.latest = Rate(memory=LATEST)
 
+    def forgive(self, now: float) -> None:
+        """The share yields: what is owed now is not paid back later, when it holds again."""
+        self._settle_all(now)
+        for victim in self.victims.values():
+            victim.owed = min(victim.owed, 0.0)
+
     def leave(self, id: str) -> None:
         victim = self.victims.pop(id, None)
         if victim is not None and victim.share > 0:

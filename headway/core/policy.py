@@ -24,6 +24,8 @@ class View:
     """The request's own bound has passed."""
     paces: bool = False
     """The engine paces prefill by itself."""
+    overloaded: bool = False
+    """So many wait that all of them would reach their bounds."""
 
 
 class Say(enum.Enum):
@@ -47,8 +49,8 @@ def serialize(entry: Entry, view: View) -> Say:
 
 
 def hold(entry: Entry, view: View) -> Say:
-    """A big prefill waits while an answer is live; at its bound, or once it has begun, it goes on as pace."""
-    waiting = entry.big and view.live > 0 and not view.overdue and entry.first_grant is None
+    """A big prefill waits while an answer is live; at its bound, once begun, or where too many wait, it goes on as pace."""
+    waiting = entry.big and view.live > 0 and not (view.overdue or view.overloaded) and entry.first_grant is None
     return Say.STAY if waiting else Say.SHARE
 
 

@@ -10,7 +10,8 @@ Invariants
 2. Aging: of one client, later long requests pass an earlier one by no more tokens than it has left itself. Between clients, see
    fairness.py.
 3. While a long request waits, shorts together get at most as many tokens as longs do, and one piece.
-4. `tokens` is the sum of the uncached tokens of all that wait.
+4. `tokens` is the sum of the uncached tokens of all that wait; `new_shorts` that of the short ones that were granted nothing
+   yet, and `new_longs` the number of such long ones.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Queue:
         self.short = Bucket()
         self.long = Bucket()
         self.tokens = 0
+        self.new_shorts = self.new_longs = 0
         self._turns = Turns()
         self._shorts_lead = 0
         """Tokens that shorts were granted beyond longs while longs waited."""
@@ -59,11 +61,13 @@ class Queue:
     def add(self, entry: Entry) -> None:
         self._bucket(entry).add(entry)
         self.tokens += entry.uncached
+        self._count(entry, 1)
         self._turns.came(entry.work.client)
 
     def remove(self, entry: Entry) -> None:
         self._bucket(entry).remove(entry)
         self.tokens -= entry.uncached
+        self._count(entry, -1)
         self._turns.went(entry.work.client)
         if not len(self.long):
             self._shorts_lead = 0
@@ -89,6 +93,11 @@ class Queue:
             for number, (entry, kind) in enumerate(shorts + longs)
         )
         return [entry for *_, entry in ranked]
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        if entry.first_grant is None and entry.work.prefills:
+            self.new_shorts += 0 if entry.big else sign * entry.uncached
+            self.new_longs += sign if entry.big else 0
 
     def _bucket(self, entry: Entry) -> Bucket:
         return self.long if entry.big else self.short

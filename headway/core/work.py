@@ -94,8 +94,13 @@ class Why(enum.StrEnum):
     FREE = "free"  # no protected answer is live
     SHARE = "share"  # live answers have had their share
     BOUND = "bound"  # it reached `wait` or `stretch`: the share yields
+    BACKLOG = "backlog"  # with the share kept, those that wait would reach their bounds: the share yields before they do
     UNPACED = "unpaced"  # pacing it was given up
     NO_PREFILL = "no_prefill"  # it asks for no prefill
+
+
+YIELDS = frozenset({Why.BOUND, Why.BACKLOG})
+"""Reasons that overrule the share."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -53,7 +53,7 @@ LONGEST_RETRY = 600
 """Seconds of Retry-After at most: a prediction for longer is not worth much, and some clients obey."""
 LIMITS = {"queue": "{:,} requests", "queue-tokens": "requests of {:,} tokens"}
 """What waits, by the option that bounds it."""
-UNPACED_FOR = frozenset({Why.FREE, Why.SHARE, Why.BOUND})
+UNPACED_FOR = frozenset({Why.FREE, Why.SHARE, Why.BOUND, Why.BACKLOG})
 """Reasons for which a big request that goes whole would have gone in pieces, if it could."""
 SMALL_BODY = 2048
 """Bytes below which a body is not looked up in the text index: whatever it hits, it is small."""

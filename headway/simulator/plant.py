@@ -19,7 +19,7 @@ from headway.core.capability import Capability
 from headway.core.controller import Controller, QueueFull
 from headway.core.steps import StepModel
 from headway.core.targets import Targets
-from headway.core.work import Decision, Expire, Piece, Why, Work
+from headway.core.work import Decision, Expire, Piece, Work
 
 INFINITY = float("inf")
 MOST_EVENTS = 200_000
@@ -187,7 +187,7 @@ class Plant:
             return
         if job.first_grant is None:
             job.first_grant = self.now
-        job.bound |= decision.why is Why.BOUND
+        job.bound |= decision.yielded
         if isinstance(decision, Piece):
             job.granted = min(decision.tokens, job.left - 1)
             job.left -= job.granted
