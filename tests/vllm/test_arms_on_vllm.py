@@ -1,4 +1,4 @@
-"""`headway bench arms` on a real vLLM on this CPU, small: three settings and the gateway, with pages and pictures.
+"""`headway bench arms` on a real vLLM on this CPU, small: two settings, the gateway and a refusal, with pages and pictures.
 
 Bounds are wide: this machine may be busy.
 """
@@ -29,9 +29,6 @@ intruder_out = 8
 victim_out = 160
 [[arm]]
 name = "2048"
-[[arm]]
-name = "768"
-vars = { budget = 768 }
 [[arm]]
 name = "one at a time"
 vars = { streams = 1 }
