@@ -31,7 +31,7 @@ from headway.bench.crowd import Crowd, crowd, solo_rate
 from headway.bench.record import compact
 from headway.bench.server import find, version
 from headway.errors import HeadwayError
-from headway.lab.gateway import gateway, learned, status
+from headway.lab.gateway import gateway, learned, status, undisturbed
 
 VICTIM_PROMPT = 38
 
@@ -72,6 +72,8 @@ class Matrix:
         length = most or 64 + round(1.3 * (share if share is not None else 0.3) * solo * expected)
         page: dict[str, Any] | None = None
         for _ in range(2):
+            if arm in self.served:
+                await undisturbed(self.http, self.served[arm])
             people = [prompts.chat(VICTIM_PROMPT, length, self.scale, self.rng) for _ in range(victims)]
             crowds = [prompts.chat(tokens, 16, self.scale, self.rng) for _ in range(intruders)]
             made = await crowd(

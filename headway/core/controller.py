@@ -317,7 +317,7 @@ class Controller:
         coming = live or any(e.phase is Phase.WHOLE and e.work.streams and e.klass.share for e in self.entries.values())
         ahead = (self._lead(entry) if in_pieces else self._ahead(entry)) if entry.paced else 0.0
         room, retry_at = self.pacer.grant(now, coming, self.debt, ahead, entry.at)
-        if self.foreign.count and now < self.foreign.rest_until:
+        if self.foreign.count and not self.debt.protected and now < self.foreign.rest_until:
             room, retry_at = 0, max(retry_at, self.foreign.rest_until)
         if not room:
             self._retry_at = min(self._retry_at, retry_at)

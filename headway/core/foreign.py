@@ -2,6 +2,7 @@
 
 Nothing is known of such requests but that they are there: they are taken for live answers that must keep the share too. Their
 tokens cannot be counted, so there is no debt: after each grant prefill rests for as long as leaves them the share of the time.
+Beside protected answers of our own it does not: they decode in the same steps, so what those are owed is owed to all.
 
 Invariants
 ----------

@@ -76,6 +76,7 @@ def _of(upstream: Upstream) -> dict[str, Any]:
             "in_engine": controller.in_engine,
             "requests": len(controller.entries),
             "prefill_tokens_in_flight": controller.in_flight,
+            "foreign": controller.foreign.count,
         },
     }
 

@@ -49,6 +49,8 @@ log = logging.getLogger("headway.gateway")
 
 SCRAPE_S = 5.0
 """Seconds between two looks at the engine's /metrics."""
+RECHECK_S = 1.0
+"""The same while it is down, or while others use it too: neither should be believed for longer than it is so."""
 MODELS_S = 60.0
 """Seconds between two looks at the models that one of several upstreams serves."""
 TEXT_UNIT = 128
@@ -297,7 +299,7 @@ class Upstream:
                 idle = latest.idle and not any(entry.work.prefills for entry in self.controller.entries.values())
                 if self.config.probe and not self.engine.probed and idle and self._probing is None:
                     self._probing = asyncio.create_task(self._run_probe())
-            await asyncio.sleep(SCRAPE_S if self.engine.up else 1.0)
+            await asyncio.sleep(SCRAPE_S if self.engine.up and not self.controller.foreign.count else RECHECK_S)
 
     async def _recognise(self) -> None:
         engine = self.engine

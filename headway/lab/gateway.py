@@ -63,3 +63,13 @@ async def learned(http: aiohttp.ClientSession, served: Served, patience: float =
             return True
         await asyncio.sleep(0.1)
     return False
+
+
+async def undisturbed(http: aiohttp.ClientSession, served: Served, patience: float = 12.0) -> None:
+    """Wait until the gateway knows that requests sent past it (a baseline straight at the engine) have ended."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        page = await status(http, served)
+        if page is None or not page.get("now", {}).get("foreign"):
+            return
+        await asyncio.sleep(0.1)

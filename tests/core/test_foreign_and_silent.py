@@ -55,6 +55,30 @@ def test_others_keep_their_share_of_the_time() -> None:
     assert 0.4 <= beside <= 0.6 and pieces >= 10
 
 
+def test_beside_an_answer_of_our_own_prefill_waits_for_its_debt_alone() -> None:
+    """Others decode in the same steps: to rest for them as well would take more from the prompt than was asked."""
+    grants: dict[int, list[float]] = {}
+    for others in (0, 2):
+        made = controller(share=0.5, wait=1000.0, stretch=1000.0)
+        now = live(made, 10.0, outputs=80)
+        made.foreigners(now - 0.5, others)
+        made.foreigners(now - 0.2, others)
+        long(made, now)
+        left, end, grants[others] = 20_000, now + 4.0, []
+        while now < end:
+            if any(isinstance(decision, Piece) for decision in made.decide(now)):
+                grants[others].append(round(now, 2))
+                left -= 1024
+                now += 0.1  # all of it prefill, and an output at its end
+                made.output(now, "victim")
+                made.prefilled(now, "long", left, 0.1)
+            else:
+                now += 0.01
+                made.output(now, "victim")
+    assert len(grants[0]) >= 10
+    assert grants[2] == grants[0]
+
+
 def test_others_are_not_learned_from() -> None:
     made = controller()
     before = made.learner.samples
