@@ -41,7 +41,7 @@ def test_status_says_what_is_the_case() -> None:
             assert page["engine"]["block"] == 64 and page["engine"]["prefix_caching"] is True
             assert page["model"]["ready"] and page["model"]["b"] > 0 and page["model"]["piece_tokens"] >= 64
             assert page["now"] == {
-                "live": 1, "queued": 1, "pieces": 0, "in_engine": 1, "requests": 2, "prefill_tokens_in_flight": 0
+                "live": 1, "queued": 1, "pieces": 0, "in_engine": 1, "requests": 2, "prefill_tokens_in_flight": 0, "foreign": 0
             }  # fmt: skip
             text_page = (await exchange(served.status.port, raw_request("GET", "/metrics"))).body.decode()
             for line in ("headway_live_decodes", "headway_queued_requests", "headway_upstream_up", "headway_upstream_takes"):
