@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from headway.advisor.blocks import hybrid_block_size, known_config
 from headway.advisor.derived import SLOWEST_PREFILL, Derived
 from headway.advisor.evidence import ONE_STEP, POOL_FULL, STARVED, UNDISTURBED, Evidence, quote, symptom
 from headway.advisor.facts import Facts, numeric
@@ -111,7 +112,14 @@ def _block(f: Facts) -> float | None:
     if isinstance(value, int | float) and value > 0:
         return float(value)
     named = re.search(r"block(?:[ _]size)?\D{0,4}(\d{2,5})", f.words, re.IGNORECASE)
-    return float(named.group(1)) if named else None
+    if named:
+        return float(named.group(1))
+    shapes = known_config(f.engine.name)
+    dtype = str(
+        f.options.get("kv_cache_dtype")
+        or ("fp8" if re.search(r"fp8 kv|kv[ _-]?(cache )?fp8", f.words, re.IGNORECASE) else "auto")
+    )
+    return hybrid_block_size(shapes, dtype) if shapes else None
 
 
 def serialised(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
@@ -212,8 +220,11 @@ def only_decodes(f: Facts, d: Derived, o: Outcome | None) -> Evidence | None:
         return line
     if f.high("prefill_batches") == 0 and f.has("decode_batches"):
         return f.cite("prefill_batches", "decode_batches")
-    if f.high("intruder_tokens") == 0 and prompts is None:
-        return [*f.cite("intruder_tokens", "running", "overlap_rate"), "no prompt is computed, so no prefill disturbs"]
+    if 0 in (f.high("intruder_tokens"), f.high("intruders")) and prompts is None:
+        return [
+            *f.cite("intruder_tokens", "intruders", "running", "overlap_rate"),
+            "no prompt is computed, so no prefill disturbs",
+        ]
     return quote(f, "only_decodes") if prompts is None else None
 
 

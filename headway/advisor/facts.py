@@ -76,7 +76,11 @@ class Facts:
     @cached_property
     def prefill_seen(self) -> bool:
         """Something in the report says that a prompt was being computed while others decoded."""
-        if (self.high("prompt_rate") == 0 and not self.high("prefill_batches")) or self.says("only_decodes"):
+        if (
+            self.high("intruders") == 0
+            or (self.high("prompt_rate") == 0 and not self.high("prefill_batches"))
+            or self.says("only_decodes")
+        ):
             return False
         told = dict.fromkeys(("prompt_rate", "prefill_rate", "prefill_batches", "intruders"), 0.0)
         told |= dict.fromkeys(("intruder_tokens", "newcomer_tokens"), SHORT_PROMPT)

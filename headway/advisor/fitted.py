@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from headway.advisor.derived import Derived
+from headway.advisor.derived import SLOWEST_PREFILL, Derived
 from headway.advisor.evidence import POOL_FULL, SHOWS, STARVED, UNDISTURBED, Evidence
 from headway.advisor.facts import Facts, numeric
 from headway.advisor.series import STILL
@@ -123,7 +123,9 @@ def newcomer_pays_all(f: Facts, d: Derived) -> Evidence | None:
     held = any(option_kind(key) == "interval" and value not in (0, False, None, "") for key, value in f.options.items())
     wait = f.high("newcomer_wait") or f.high("ttft")
     kept = d.share is not None and d.share >= UNDISTURBED
-    late = wait is not None and d.work is not None and wait > 3 * d.work
+    size = f.high("newcomer_tokens") or f.high("intruder_tokens")
+    work = d.work or (size / SLOWEST_PREFILL if size else None)
+    late = wait is not None and work is not None and wait > 3 * work
     return (
         [*f.cite("newcomer_wait", "ttft", "overlap_rate"), "streams lost nothing, the newcomer paid"]
         if held and kept and late

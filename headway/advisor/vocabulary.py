@@ -25,7 +25,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
     ("cached_tokens", "tokens", r"cached(_prompt)?_tokens?|tokens_cached|reused(_tokens)?$|hit_tokens\w*|n_past$|cached_(len|n)\w*$|n_cached|cache_read\w*|^hits$|^cached$", ""),
     ("preemptions", "count", r"preempt|evicti?on|retract|swapped(_out|_reqs|_requests)?$|recompute", r"interval|threshold|mode"),
     ("kv_usage", "ratio", r"kv.*(usage|util|used|full|perc)|cache_usage|token_usage", r"hit"),
-    ("corrupted", "count", r"garbl|unreadable|illegible|nonsens|corrupt|diverg|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?|runs|rows|requests)_(that_)?(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
+    ("corrupted", "count", r"(first_)?diff(ers?|erence)?(_at)?_(token|char\w*|position)|garbl|unreadable|illegible|nonsens|corrupt|diverg|gibberish|wrong_(answers?|outputs?|tokens?|texts?)|(outputs?|answers?|texts?|runs|rows|requests)_(that_)?(differ|changed|wrong|mismatch)\w*|mismatch(es|ed)", r"alone|solo|base|without|sequential|isolated|single"),
     ("good_answers", "count", r"^(good|clean|correct|right|passed|ok|matching|equal)(_\w*)?$|_(ok|correct|passed)$", r"alone|solo|s$(?<!answers)(?<!outputs)(?<!texts)|tps|rate|ms"),
     ("all_answers", "count", r"^of$|^(out_of|answers|cases|runs|trials|total_answers|n_answers)$", ""),
     ("distinct_answers", "count", r"(distinct|different|unique)_(answers?|outputs?|completions?|texts?|hashes|results)", ""),
@@ -137,7 +137,9 @@ CHUNK_LIKE = re.compile(
 )
 
 #: Options that put decode-only time between chunks; a larger value protects decodes more.
-INTERVAL_LIKE = re.compile(r"interval|cadence|decode_steps|delay|pace|debt|hold_|_hold$|suspend|decode_threshold|interleave")
+INTERVAL_LIKE = re.compile(
+    r"interval|cadence|decode_steps|delay|pace|debt|hold_|_hold$|^hold$|suspend|decode_threshold|interleave"
+)
 
 
 def option_kind(name: str) -> str | None:
@@ -162,7 +164,7 @@ SIGNALS: dict[str, tuple[tuple[str, ...], ...]] = {
         (r"(vary\w*|different|non-?determin\w*|diverg\w*|changing|unstable|inconsistent) (outputs?|answers?|texts?|results?|completions?)", r"temperature (is )?(0|zero)|concurrent\w*|at once|parallel|beside|batch"),
         (r"(decod\w*|answers?|outputs?|models?)\b", r"(gets?|becomes?) confused|recalls?\b.{0,30}\bwrong\w*|incoheren\w*|loses? coheren\w*|damag\w* the (outputs?|answers?|texts?)"),
         (r"damag\w*", r"(outputs?|answers?|texts?|states?) of (the )?others?"),
-        (r"(repetition|endless|degenerate|infinite) loops?|repeat\w* (the same )?(token|word|character)s?|exclamation marks|\bno [\w ]{0,24}(answers?|outputs?|texts?|completions?|replies|results?)[\w ]{0,12}(equal|identical|the same|match)",),
+        (r"(repetition|endless|degenerate|infinite) loops?|repeat\w* (the same )?(token|word|character)s?|exclamation marks|\bno [\w ]{0,24}(answers?|outputs?|texts?|completions?|replies|results?)[\w ]{0,12}(equal|identical|(the )?same|match)",),
         (r"\b(text|answers?|outputs?)\b( of [\w ]{1,20})? (changes?|is different|differs?)",),
     ),
     "resend": (

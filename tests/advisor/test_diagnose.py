@@ -149,3 +149,12 @@ def test_facts_without_groups_are_read() -> None:
 def test_empty_facts_are_a_usage_error() -> None:
     with pytest.raises(UsageError, match="nothing to judge"):
         read_facts({})
+
+
+def test_the_block_of_a_known_model_follows_from_its_shapes() -> None:
+    """Qwen3.6-27B: a block of 1,568 with fp8 keys and values, 784 with bf16 (blocks.py)."""
+    told = {"victim_share": 0.98, "ttft_s": 22, "ttft_alone_s": 3}
+    fp8 = report("vllm 0.25.1, Qwen3.6-27B hybrid", {"max_num_batched_tokens": 1568, "kv_cache_dtype": "fp8"}, **told)
+    assert diagnose_report(fp8).verdict == "serialised-trap"
+    fp8["given"]["config"]["kv_cache_dtype"] = "auto"
+    assert diagnose_report(fp8).verdict != "serialised-trap"
