@@ -10,7 +10,7 @@ request's list that holds no block is None here.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 
 import xxhash
@@ -66,7 +66,8 @@ class BlockPool:
         #: Grows whenever a block changes hands or gets a key.
         self.changes = 0
         self._free: OrderedDict[int, Block] = OrderedDict((n, Block(n)) for n in range(1, size))
-        self._by_key: dict[tuple[int, int], dict[int, Block]] = {}
+        #: By group (0 is full attention), then by key; the blocks of a key by number, the oldest first.
+        self._by_key: defaultdict[int, dict[int, dict[int, Block]]] = defaultdict(dict)
 
     @property
     def free_count(self) -> int:
@@ -78,8 +79,21 @@ class BlockPool:
         return 1.0 - len(self._free) / (self.size - 1)
 
     def find(self, group: int, key: int) -> Block | None:
-        held = self._by_key.get((group, key))
+        held = self._by_key[group].get(key)
         return next(iter(held.values())) if held else None
+
+    def run(self, group: int, keys: Sequence[int]) -> list[Block]:
+        """The blocks of the leading `keys` that are found."""
+        get = self._by_key[group].get
+        found: list[Block] = []
+        for key in keys:
+            held = get(key)
+            if not held:
+                break
+            for block in held.values():
+                found.append(block)
+                break
+        return found
 
     def take(self, count: int) -> list[Block]:
         """The next `count` blocks, least recently used first; what was cached in them is lost."""
@@ -128,7 +142,7 @@ class BlockPool:
         assert block.key is None
         self.changes += 1
         block.key = (group, key)
-        self._by_key.setdefault(block.key, {})[block.number] = block
+        self._by_key[group].setdefault(key, {})[block.number] = block
 
     def reset(self) -> bool:
         """Forget everything cached; refused (False) while any block is held."""
@@ -137,13 +151,15 @@ class BlockPool:
         for block in self._free.values():
             block.key = None
         self._by_key.clear()
+        self.changes += 1
         return True
 
     def _forget(self, block: Block) -> None:
         if block.key is None:
             return
-        held = self._by_key[block.key]
+        group, key = block.key
+        held = self._by_key[group][key]
         del held[block.number]
         if not held:
-            del self._by_key[block.key]
+            del self._by_key[group][key]
         block.key = None

@@ -43,6 +43,8 @@ class KVCache:
         #: `_place` of a decode step in terms of the position at which it begins: +drafts is its last token, and so on.
         self._offsets = sorted({-1, drafts, 1, 2 * drafts, 1 - self.lookahead})
         self._held: dict[str, Held] = {}
+        self._asked: tuple[Request, int, int] | None = None
+        self._found = Hit()
         self._new_states: set[tuple[int, int]] = set()
 
     # -- matching ----------------------------------------------------------------------------------
@@ -51,18 +53,21 @@ class KVCache:
         """What of `request` is cached now. Takes nothing."""
         if not self.layout.caching:
             return Hit()
+        # The head of the queue is looked up in each step in which it has to wait, and mostly nothing has changed.
+        asked = (request, request.num_tokens, self.pool.changes)
+        if self._asked != asked:
+            self._asked, self._found = asked, self._lookup(request)
+        hit = self._found
+        return Hit(hit.tokens, hit.longest, list(hit.full), list(hit.states))
+
+    def _lookup(self, request: Request) -> Hit:
         block = self.layout.block_size
         request.grow_keys(block, self.lookahead)
         limit = request.num_tokens - 1
         reach = limit
         if self.drops_block and self.layout.state_groups:
             reach = min(limit + block, len(request.keys) * block)
-        full: list[Block] = []
-        for key in request.keys[: reach // block]:
-            found = self.pool.find(FULL, key)
-            if found is None:
-                break
-            full.append(found)
+        full = self.pool.run(FULL, request.keys[: reach // block])
         if self.drops_block and full:
             full.pop()
         longest = len(full) * block

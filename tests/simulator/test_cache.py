@@ -239,3 +239,17 @@ def test_prompt_that_does_not_fit_whole_waits_for_room() -> None:
         seen.append({c.request.id for c in running.step().chunks})
     first_b = next(index for index, ids in enumerate(seen) if "b" in ids)
     assert all("a" not in ids for ids in seen[first_b:])
+
+
+def test_a_remembered_lookup_is_looked_up_again_when_the_cache_changed() -> None:
+    """The head of the queue is asked for in each step; what others publish, take or lose meanwhile counts."""
+    running = engine("0.32.0", groups=0, block=16, blocks=1100)
+    cache = running.cache
+    head = request("head", 100)
+    assert cache.lookup(head).tokens == 0 == cache.lookup(head).tokens
+    serve(running, request("other", 100, max_tokens=1))
+    assert cache.lookup(head).tokens == 96
+    cache.lookup(head).full.clear()  # what a caller does with its list is its own
+    assert len(cache.lookup(head).full) == 6
+    assert cache.pool.reset()
+    assert cache.lookup(head).tokens == 0

@@ -82,7 +82,11 @@ def cache_state(engine: Engine) -> Any:
         name: ([b.number for b in one.full], [[b and b.number for b in states.blocks] for states in one.states])
         for name, one in engine.cache._held.items()
     }
-    return held, {key: list(blocks) for key, blocks in pool._by_key.items()}, [(b.number, b.key) for b in pool._free.values()]
+    return (
+        held,
+        {(g, key): list(blocks) for g, keys in pool._by_key.items() for key, blocks in keys.items()},
+        [(b.number, b.key) for b in pool._free.values()],
+    )
 
 
 def queue_state(engine: Engine) -> Any:
