@@ -20,9 +20,9 @@ LEAST_PRIMED = 1024
 """Tokens that must be cached before the time of an answer says whether they were found."""
 
 
-def shape_of(ask: Ask) -> bytes:
-    """What decides over a rendering, beside the messages."""
-    return b"\0".join([ask.model.encode(), ",".join(sorted(ask.unrendered)).encode()])
+def shape_of(ask: Ask, by_text: bool) -> bytes:
+    """What decides over a rendering, beside the messages; prompts that go by their text are not rendered."""
+    return b"\0".join([ask.model.encode(), b"text" if by_text else ",".join(sorted(ask.unrendered)).encode()])
 
 
 def learn(
@@ -52,10 +52,10 @@ def learn(
             if prompt is not None:
                 upstream.texts.deny(prompt)
             if pacing.sent:
-                _paced_in_vain(upstream, metrics, ask, primed, seen)
+                _paced_in_vain(upstream, metrics, ask, pacing, seen)
             return
         if pacing.sent:
-            upstream.found(shape_of(ask))
+            upstream.found(shape_of(ask, isinstance(pacing, TextPacing)))
         if prompt is not None:
             upstream.texts.confirm(prompt, relay.prompt_tokens or pacing.tokens, max(primed, seen or 0))
     elif prompt is not None:
@@ -65,15 +65,16 @@ def learn(
         upstream.texts.answered(prompt, guess, relay.prompt_tokens or guess.tokens, cached)
 
 
-def _paced_in_vain(upstream: Upstream, metrics: Metrics, ask: Ask, primed: int, seen: int | None) -> None:
+def _paced_in_vain(upstream: Upstream, metrics: Metrics, ask: Ask, pacing: Pacing | TextPacing, seen: int | None) -> None:
+    shape = shape_of(ask, isinstance(pacing, TextPacing))
     metrics.unpaced(Unpaced.MISSED)
-    upstream.missed(shape_of(ask))
+    upstream.missed(shape)
     log.warning(
         "a paced request hit %s of the %d tokens that its pieces had cached%s",
         "few" if seen is None else seen,
-        primed,
+        pacing.primed,
         f": prompts with {', '.join(sorted(ask.unrendered)) or 'this template'} are not paced any more"
-        if upstream.is_unpaceable(shape_of(ask))
+        if upstream.is_unpaceable(shape)
         else "",
     )
 

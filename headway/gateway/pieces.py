@@ -56,6 +56,10 @@ class GaveUp(Exception):
         self.reason = reason
 
 
+class NotByText(GaveUp):
+    """Nor would it go in pieces by its text: the engine will refuse it, or it has waited long enough."""
+
+
 def shared_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The client's headers that its pieces carry too."""
     return [(name, value) for name, value in end_to_end(headers) if name.lower() not in NOT_SHARED]
@@ -208,7 +212,7 @@ async def render(upstream: Upstream, ask: Ask, headers: Headers) -> list[int]:
     except UpstreamLost as error:
         raise GaveUp(Unpaced.RENDER, str(error)) from None
     except TimeoutError:
-        raise GaveUp(Unpaced.RENDER, f"no answer of /tokenize within {limit:g} s") from None
+        raise NotByText(Unpaced.RENDER, f"no answer of /tokenize within {limit:g} s") from None
     if reply.status != 200:
         log.debug("/tokenize answered: %r", reply.body[:500])
         raise GaveUp(Unpaced.RENDER, f"/tokenize answers HTTP {reply.status}")
@@ -217,7 +221,7 @@ async def render(upstream: Upstream, ask: Ask, headers: Headers) -> list[int]:
     except msgspec.DecodeError as error:
         raise GaveUp(Unpaced.RENDER, f"/tokenize: {error}") from None
     if rendered.max_model_len is not None and len(rendered.tokens) >= rendered.max_model_len:
-        raise GaveUp(Unpaced.RENDER, f"{len(rendered.tokens)} tokens are more than the model takes ({rendered.max_model_len})")
+        raise NotByText(Unpaced.RENDER, f"{len(rendered.tokens)} tokens are more than the model takes ({rendered.max_model_len})")
     return rendered.tokens
 
 

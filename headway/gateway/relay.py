@@ -35,7 +35,7 @@ from headway.gateway.fleet import Fleet
 from headway.gateway.keepalive import Clock, Keeper
 from headway.gateway.learning import learn, shape_of
 from headway.gateway.metrics import Metrics
-from headway.gateway.pieces import GaveUp, Pacing, prepare, shared_headers
+from headway.gateway.pieces import GaveUp, NotByText, Pacing, prepare, shared_headers
 from headway.gateway.priority import in_body, in_head
 from headway.gateway.resends import Resends
 from headway.gateway.stream import ResponseRelay
@@ -172,11 +172,15 @@ class Relay:
         )
 
     def _may_be_paced(self, upstream: Upstream, exchange: Exchange) -> bool:
-        dialect, ask = exchange.dialect, exchange.ask
-        if upstream.is_unpaceable(shape_of(ask)):
+        by_text = self._by_text(upstream, exchange)
+        if upstream.is_unpaceable(shape_of(exchange.ask, by_text)):
             return False
-        by_token = dialect.paced and ask.render is not None
-        return by_token if upstream.engine.renders else exchange.has_text
+        return exchange.has_text if by_text else exchange.ask.render is not None
+
+    @staticmethod
+    def _by_text(upstream: Upstream, exchange: Exchange) -> bool:
+        """Whether its pieces are cut by text: the engine does not render prompts, or not of this dialect."""
+        return not (upstream.engine.renders and exchange.dialect.paced)
 
     async def _in_turn(self, upstream: Upstream, exchange: Exchange, guess: Guess, permit: Permit) -> Outcome:
         down, dialect, ask = exchange.down, exchange.dialect, exchange.ask
@@ -187,7 +191,7 @@ class Relay:
             decision = await permit.grant()
             if decision.why in UNPACED_FOR and permit.entry.big and self.config.policy in PACING:
                 outcome = Outcome.WHOLE
-                reason = self._unpaced(upstream, ask)
+                reason = self._unpaced(upstream, exchange)
                 self.metrics.unpaced(reason)
                 log.info("%s: %d bytes waited %.1f s and are sent whole: %s", dialect.name, ask.size, decision.waited, reason)
             elif decision.waited > 0.001:
@@ -214,12 +218,19 @@ class Relay:
     ) -> tuple[Outcome, Pacing | TextPacing | None]:
         """A big request that may be paced: render it and send its pieces, until its own turn has come."""
         ask, request = exchange.ask, exchange.down.request
-        pacing: Pacing | TextPacing
+        by_text = self._by_text(upstream, exchange)
         try:
             request = self._with_priority(request, exchange)
-            if upstream.engine.renders:
-                pacing = await prepare(upstream, permit, ask, shared_headers(request.headers))
-            else:
+            pacing: Pacing | TextPacing | None = None
+            if not by_text:
+                try:
+                    pacing = await prepare(upstream, permit, ask, shared_headers(request.headers))
+                except GaveUp as error:
+                    if error.reason is not Unpaced.RENDER or isinstance(error, NotByText) or not exchange.has_text:
+                        raise
+                    by_text = True
+                    log.info("a prompt of %d bytes goes in pieces by its text: %s", ask.size, error)
+            if pacing is None:
                 pacing = textpieces.prepare(upstream, permit, exchange.dialect.name, request, exchange.body, guess)
             await pacing.run()
             if pacing.sent:
@@ -232,8 +243,8 @@ class Relay:
             if error.reason is Unpaced.MISSED:
                 if exchange.prompt is not None:
                     upstream.texts.deny(exchange.prompt)
-                if not upstream.engine.renders:
-                    upstream.missed(shape_of(ask))  # nobody said that there is a prefix cache
+                if by_text:
+                    upstream.missed(shape_of(ask, by_text))  # nobody said that what is cut so is found again
             if self.config.policy in HOLDING and permit.entry.first_grant is None:
                 permit.measured(permit.entry.uncached, permit.entry.at, paceable=False)  # holding needs no pieces
             else:
@@ -269,11 +280,12 @@ class Relay:
         down.abort()
         return Outcome.UPSTREAM_LOST
 
-    def _unpaced(self, upstream: Upstream, ask: Ask) -> Unpaced:
+    def _unpaced(self, upstream: Upstream, exchange: Exchange) -> Unpaced:
         """Why a big request was not even rendered."""
         if upstream.controller.capability.obstacle:
             return Unpaced.RANKS if upstream.controller.capability.caching else Unpaced.NO_CACHE
-        return Unpaced.MISSED if upstream.is_unpaceable(shape_of(ask)) else Unpaced.DIALECT
+        shape = shape_of(exchange.ask, self._by_text(upstream, exchange))
+        return Unpaced.MISSED if upstream.is_unpaceable(shape) else Unpaced.DIALECT
 
     def _not_now(self, exchange: Exchange, status: int, kind: str, outcome: Outcome, message: str, wait: float) -> Outcome:
         """Refused for now. `wait`: seconds after which it would have had its turn, predicted."""

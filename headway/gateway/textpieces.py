@@ -6,6 +6,8 @@ Invariants
 2. A piece is judged by what it computed: about what was planned, else it is a strike. Two in a row end the pacing, and the
    request goes on whole. A template's end and a block are computed again each time (docs/engines.md).
 3. The last piece ends with the whole text, so the request itself finds it, and so does the next turn.
+4. Where the engine keeps whole blocks, pieces are planned to end a little behind one: what lies behind the last is computed
+   again by the next.
 """
 
 from __future__ import annotations
@@ -30,6 +32,13 @@ log = logging.getLogger("headway.gateway")
 TAIL = 256
 """Tokens at the end of a piece that the next one may not find: the template's end, the answer's token, and what llama.cpp goes
 back to the checkpoint of a sliding window for."""
+BEHIND = 32
+"""Tokens behind a block's end at which a piece is planned to end at least: the template's end is not the next one's text."""
+UNSURE, SURE, LOST = 0.06, 0.02, 0.25
+"""The same, as a part of what a piece adds: twice what its size in tokens was usually off what its characters said, at first, at
+least and at most."""
+FINE = 128
+"""Tokens of a block up to which it does not matter where in it a piece ends."""
 STRIKES = 2
 LEAST = 64
 """Tokens that a piece adds at least."""
@@ -51,6 +60,7 @@ class TextPacing:
     """Tokens up to there."""
     sent: int = 0
     strikes: int = 0
+    unsure: float = UNSURE
 
     @property
     def primed(self) -> int:
@@ -62,8 +72,19 @@ class TextPacing:
         return int(self.total)
 
     @property
+    def block(self) -> int:
+        """Tokens of what the engine keeps whole; 1 where that is little."""
+        block = self.upstream.engine.block or 1
+        return block if block > FINE else 1
+
+    @property
+    def kept(self) -> float:
+        """Tokens that the next piece should find."""
+        return self.at if self.block == 1 else max(0.0, self.at - BEHIND) // self.block * self.block
+
+    @property
     def uncached(self) -> int:
-        return max(1, int(self.total - self.at))
+        return max(1, int(self.total - self.kept))
 
     async def run(self) -> None:
         """Send pieces as they are granted, until the request itself is. Raises GaveUp, Expired."""
@@ -80,6 +101,8 @@ class TextPacing:
             self.permit.prefilled(self.uncached, None)
             return
         planned = max(LEAST, decision.tokens)
+        if self.block > 1:
+            planned = max(LEAST, int(self.kept + planned + BEHIND + self.unsure * planned - self.at))
         density = left / max(1.0, self.total - self.at)
         end = min(self.cutter.length, self.characters + max(1, int(planned * density)))
         upstream, grants = self.upstream, self.permit.grants
@@ -101,6 +124,8 @@ class TextPacing:
             hit = 0
         before = self.at
         self.at = float(prompt) if prompt else min(self.total, before + planned)
+        off = abs(self.at - before - planned) / planned if end < self.cutter.length else 0.5 * self.unsure
+        self.unsure = min(LOST, max(SURE, 0.7 * self.unsure + 0.6 * off))
         self.characters = end
         self.total = self.at + (self.cutter.length - end) * self.at / end
         self.sent += 1
@@ -108,7 +133,8 @@ class TextPacing:
         self._judge(computed, self.at - before, seconds)
         alone = self.permit.grants == grants and not shared
         clean = computed is not None and abs(computed - decision.tokens) <= 0.25 * decision.tokens
-        self.permit.prefilled(self.uncached if end < self.cutter.length else 1, seconds if alone and clean else None)
+        over = end >= self.cutter.length and self.block == 1
+        self.permit.prefilled(1 if over else self.uncached, seconds if alone and clean else None)
         upstream.show_model()
 
     def _judge(self, computed: float | None, added: float, seconds: float) -> None:

@@ -109,8 +109,8 @@ def test_other_model_salt_or_tools_share_nothing() -> None:
     run(main())
 
 
-def test_second_turn_of_a_dialect_without_pieces() -> None:
-    """/v1/messages and /v1/responses: what their usage confirms as cached is not held again."""
+def test_second_turn_of_a_dialect_that_goes_by_its_text() -> None:
+    """/v1/messages and /v1/responses: what their usage confirms as cached is not paced again."""
 
     async def main() -> None:
         async with engine() as server, gateway(server.url, wait=1.0) as served, session() as http:
@@ -123,11 +123,11 @@ def test_second_turn_of_a_dialect_without_pieces() -> None:
                 seed = [{"role": "user", "content": f"by {path}"}]
                 for n, messages in enumerate((seed + first[1:], seed + first[1:], seed + second[1:])):
                     ask = {"model": "m", field: messages, limit: 2, "stream": True}
-                    before = metric(served, 'headway_unpaced_total{reason="dialect"}')
+                    before = metric(served, 'headway_requests_total{outcome="paced"}')
                     assert (await read_stream(http, served.url, ask, path=path)).status == 200
-                    # The first is computed; the third is small by what its predecessors' usage taught.
-                    held = metric(served, 'headway_unpaced_total{reason="dialect"}') - before
-                    assert n == 1 or held == (1 if n < 1 else 0), (path, n)
+                    # The first is computed in pieces; the third is small by what its predecessors' usage taught.
+                    paced = metric(served, 'headway_requests_total{outcome="paced"}') - before
+                    assert n == 1 or paced == (1 if n < 1 else 0), (path, n)
 
     run(main())
 

@@ -35,6 +35,7 @@ class FakeEngine:
         self.cached = 0
         self.token_s = 0.0
         self.pieces: list[Message] = []
+        self.by_text: list[Message] = []
         self.whole: list[Message] = []
 
     async def __call__(self, request: Message, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +44,7 @@ class FakeEngine:
         if piece:
             self.pieces.append(request)
         elif request.target != b"/tokenize":
-            self.whole.append(request)
+            (self.by_text if body["max_tokens"] == 1 else self.whole).append(request)
         faulty = self.fault(request, len(self.pieces) if piece else 0)
         if isinstance(faulty, Awaitable):
             faulty = await faulty
@@ -56,6 +57,10 @@ class FakeEngine:
             self.cached = max(self.cached, (len(body["prompt"]) - 1) // BLOCK * BLOCK)
             await asyncio.sleep(self.token_s * (len(body["prompt"]) - hit))
             writer.write(completion(len(body["prompt"]), hit))
+        elif self.by_text and self.by_text[-1] is request:
+            tokens, hit = len(body["messages"][0]["content"]) // 4, self.cached
+            self.cached = tokens // BLOCK * BLOCK
+            writer.write(completion(tokens, hit))
         else:
             writer.write(completion(TOKENS, self.cached))
 
@@ -112,15 +117,38 @@ def test_completion_with_ids_is_not_rendered() -> None:
     run(main())
 
 
+TOKENIZE = {
+    "is not there": answer({}, 404),
+    "says nonsense": answer({"tokens": "x"}),
+    "gives ids below 0": answer({"tokens": [-1] * 3000}),
+    "says no JSON": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{",
+    "breaks off": b"nonsense\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", TOKENIZE)
+@pytest.mark.parametrize("stream", [False, True])
+def test_where_a_prompt_cannot_be_rendered_its_text_is_cut(what: str, stream: bool) -> None:
+    async def main() -> None:
+        fake = FakeEngine(lambda request, piece: TOKENIZE[what] if request.target == b"/tokenize" else None)
+        async with scripted(fake) as (_, url), gateway(url, gap=0.03) as served:
+            teach(served)
+            body = big(stream=stream)
+            got = await asyncio.wait_for(post(served.front.port, "/v1/chat/completions", body), 10)
+            assert got.status == 200
+            assert [json.loads(request.body) for request in fake.whole] == [body]
+            assert len(fake.by_text) >= 3 and not fake.pieces
+            assert counts(served) == {}
+            assert metric(served, 'headway_requests_total{outcome="paced"}') == 1
+
+    run(main())
+
+
 FAULTS: dict[str, tuple[Callable[[Message, int], bytes | None], str]] = {
-    "/tokenize is not there": (lambda r, n: answer({}, 404) if r.target == b"/tokenize" else None, "render"),
-    "/tokenize says nonsense": (lambda r, n: answer({"tokens": "x"}) if r.target == b"/tokenize" else None, "render"),
-    "/tokenize gives ids below 0": (lambda r, n: answer({"tokens": [-1] * 3000}) if r.target == b"/tokenize" else None, "render"),
-    "/tokenize says no JSON": (
-        lambda r, n: b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{" if r.target == b"/tokenize" else None,
+    "the prompt is too long": (
+        lambda r, n: answer({"count": TOKENS, "max_model_len": 100, "tokens": IDS}) if r.target == b"/tokenize" else None,
         "render",
     ),
-    "/tokenize breaks off": (lambda r, n: b"nonsense\r\n\r\n" if r.target == b"/tokenize" else None, "render"),
     "the first piece is refused": (lambda r, n: answer({}, 400) if n == 1 else None, "piece_failed"),
     "the second piece is refused": (lambda r, n: answer({}, 500) if n == 2 else None, "piece_failed"),
     "the second piece breaks off": (lambda r, n: b"nonsense\r\n\r\n" if n == 2 else None, "piece_failed"),

@@ -126,16 +126,27 @@ def test_pace_holds_small_requests_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
-def test_big_body_without_pieces_is_held_at_most_wait(path: str) -> None:
+def test_dialects_that_the_engine_does_not_render_go_by_their_text(path: str) -> None:
     async def main() -> None:
-        async with rig("pace", wait=0.6) as r:
+        async with rig("pace") as r:
             body = {"model": "m", "stream": True}
             if path == "/v1/messages":
                 body |= {"messages": [{"role": "user", "content": text(PROMPT)}], "max_tokens": 2}
             else:
                 body |= {"input": text(PROMPT), "max_output_tokens": 2}
+            assert (await read_stream(r.http, r.gateway.url, body, path=path)).status == 200
+            assert metric(r.gateway, 'headway_requests_total{outcome="paced"}') == 1
+            assert metric(r.gateway, "headway_pieces_total") >= 3
+
+    run(main())
+
+
+def test_big_body_without_pieces_is_held_at_most_wait() -> None:
+    async def main() -> None:
+        async with rig("pace", wait=0.6) as r:
+            body = chat(text(PROMPT), stream=True, max_tokens=2, prompt_logprobs=1)
             begun = time.monotonic()
-            asked = asyncio.ensure_future(read_stream(r.http, r.gateway.url, body, path=path))
+            asked = asyncio.ensure_future(read_stream(r.http, r.gateway.url, body))
             await asyncio.sleep(0.3)
             assert now(r.gateway)["queued"] == 1 and r.server.engine.num_running == 1
             await until(lambda: r.server.engine.num_running == 2)

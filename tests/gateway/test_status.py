@@ -74,9 +74,7 @@ def test_each_request_is_counted_once() -> None:
             await post(port, "/v1/chat/completions", chat("hi"))  # passed
             await post(port, "/v1/chat/completions", chat("hi", model="other"))  # passed: the engine's 404
             await post(port, "/v1/chat/completions", chat(text(3000)))  # paced
-            await post(
-                port, "/v1/messages", {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": text(3000)}]}
-            )
+            await post(port, "/v1/chat/completions", chat(text(3000, "b"), prompt_logprobs=1))  # whole
             await post(port, "/v1/completions", b"x" * 100_001)  # refused
             await exchange(port, raw_request("GET", "/sleep"))  # refused
             await exchange(port, raw_request("GET", "/health"))  # passed

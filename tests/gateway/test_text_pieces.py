@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 
 import pytest
 
+from headway.core.work import Work
 from headway.engines.families import FAMILIES
 from headway.gateway.server import Gateway
 from tests.gateway.support import Message, chat, gateway, metric, post, run, scripted, text, until
+from tests.gateway.support import teach as teach_engine
 
 BYTES = 4
 TOKENS = 4000
@@ -153,5 +156,58 @@ def test_data_parallel_ranks_are_not_paced_and_it_is_said(caplog: pytest.LogCapt
             assert (await post(served.front.port, "/v1/chat/completions", BODIES["/v1/chat/completions"])).status == 200
             assert len(plain.requests) == 1 and metric(served, "headway_pieces_total") == 0
             assert any("2 data-parallel ranks" in record.getMessage() for record in caplog.records)
+
+    run(main())
+
+
+WHOLE_BLOCKS = {
+    "/v1/messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": text(12_000)}]},
+    "/v1/responses": {"model": "m", "input": text(12_000), "max_output_tokens": 9},
+}
+
+
+@pytest.mark.parametrize("path", WHOLE_BLOCKS)
+def test_pieces_by_text_end_behind_whole_blocks_on_an_engine_that_keeps_those(path: str) -> None:
+    """vLLM's own dialects that it does not render, with a block of 512 tokens of which nothing less is kept."""
+    block, slack = 512, 30
+
+    class Blocks(PlainEngine):
+        async def __call__(self, request: Message, writer: asyncio.StreamWriter) -> None:
+            body = json.loads(request.body)
+            turns = body.get("messages", body.get("input"))
+            prompt = turns if isinstance(turns, str) else turns[0]["content"]
+            # A density that differs along the text, and a template's end that is not the text's.
+            tokens = int(len(prompt) / 4 + 40 * math.sin(len(prompt) / 3000)) + slack
+            cached = max((min(tokens - 1, kept) for kept in self.kept), default=0) // block * block
+            self.kept.append((tokens - slack) // block * block)
+            self.requests.append((request.target, body, tokens - cached))
+            await asyncio.sleep(100e-6 * (tokens - cached))
+            apart = request.target == b"/v1/messages"
+            usage = {"input_tokens": tokens - cached if apart else tokens, "output_tokens": 1}
+            usage |= {"cache_read_input_tokens": cached} if apart else {"input_tokens_details": {"cached_tokens": cached}}
+            data = json.dumps({"usage": usage}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data))
+
+        kept: list[int]
+
+    async def main() -> None:
+        plain = Blocks()
+        plain.kept = []
+        async with scripted(plain) as (_, url), gateway(url, gap=0.15) as served:
+            teach_engine(served, block)
+            served.upstream.estimator.learn(48_000, 12_000)
+            served.upstream.controller.arrive(served.upstream.desk.now, Work("live", 1))
+            served.upstream.controller.decide(served.upstream.desk.now)
+            served.upstream.controller.first_output(served.upstream.desk.now, "live")
+            try:
+                assert (await post(served.front.port, path, WHOLE_BLOCKS[path])).status == 200
+            finally:
+                served.upstream.controller.leave(served.upstream.desk.now, "live")
+            *pieces, (_, whole, computed) = plain.requests
+            assert whole == WHOLE_BLOCKS[path]
+            assert len(pieces) >= 8 and computed <= block + 2 * slack
+            assert max(cost for _, _, cost in pieces) <= 2.45 * block
+            assert sum(cost for _, _, cost in plain.requests) < 1.25 * 12_000
+            assert metric(served, 'headway_requests_total{outcome="paced"}') == 1
 
     run(main())

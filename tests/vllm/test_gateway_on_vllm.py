@@ -207,3 +207,29 @@ def test_without_cached_tokens_pieces_are_confirmed_by_the_hit_counter(tmp_path:
         asyncio.run(main())
     finally:
         engine.stop()
+
+
+BY_TEXT = {
+    "/v1/messages": lambda text: {"max_tokens": 8, "messages": [{"role": "user", "content": text}]},
+    "/v1/responses": lambda text: {"max_output_tokens": 8, "input": text},
+}
+
+
+@pytest.mark.parametrize("path", BY_TEXT)
+def test_dialects_that_vllm_does_not_render_go_in_pieces_of_their_text(real_engine: RealEngine, path: str) -> None:
+    async def main() -> None:
+        async with before(real_engine.url) as s:
+            text = s.long().body["messages"][0]["content"]
+            body = {"model": s.direct.model, **BY_TEXT[path](text)}
+            async with s.http.post(s.served.url + path, json=body) as answer:
+                assert answer.status == 200, await answer.text()
+                usage = (await answer.json())["usage"]
+            counters = await s.counters()
+            assert counters['headway_requests_total{outcome="paced"}'] == 1, counters
+            assert counters["headway_pieces_total"] >= 2
+            details = usage.get("input_tokens_details") or {}
+            cached = details.get("cached_tokens", usage.get("cache_read_input_tokens"))
+            assert cached > 0.8 * LONG, usage
+            assert not [name for name, value in counters.items() if name.startswith("headway_unpaced_total") and value]
+
+    asyncio.run(main())
