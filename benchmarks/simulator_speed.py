@@ -20,7 +20,7 @@ from typing import Any
 
 from headway.core.targets import Targets
 from headway.replay.prompts import Prompts
-from headway.simulator.engine import Engine
+from headway.simulator.engine import Engine, EngineSettings
 from headway.simulator.leap import Stretch
 from headway.simulator.profiles import profile_named
 from headway.simulator.replay import Arrival, Replay
@@ -55,8 +55,8 @@ class Reader:
             yield one.at, Request(one.id, prompt_tokens=one.tokens, keys=one.keys or (), max_tokens=one.max_tokens)
 
 
-def engine_alone(profile: str, reader: Reader, leap: bool) -> dict[str, Any]:
-    engine = Engine(profile_named(profile).engine)
+def engine_alone(settings: EngineSettings, reader: Reader, leap: bool) -> dict[str, Any]:
+    engine = Engine(settings)
     began = time.process_time()
     end = busy = present = 0.0
     for at, made in run(engine, reader.requests(), leap=leap):
@@ -69,8 +69,7 @@ def engine_alone(profile: str, reader: Reader, leap: bool) -> dict[str, Any]:
     return _figures(reader, time.process_time() - began, end, engine) | {"mean_decoding": present / end if leap else None}
 
 
-def whole_replay(profile: str, reader: Reader, policy: str) -> dict[str, Any]:
-    settings = profile_named(profile).engine
+def whole_replay(settings: EngineSettings, reader: Reader, policy: str) -> dict[str, Any]:
     block, steps = settings.layout.block_size, settings.steps
     warm = [(block * n, 0.04 + steps.step_seconds([(0, block * n)], [])) for n in (1, 2, 4)]
     replay = Replay(settings, policy, Targets(queue=100_000), overhead=0.04, warm=warm, on_end=lambda story: None)
@@ -94,12 +93,16 @@ def main() -> None:
     parser.add_argument("trace", type=Path)
     parser.add_argument("--profile", default="h200-qwen3.6-27b")
     parser.add_argument("--every", type=float, default=640.0, help="seconds between the starts of two sessions")
+    parser.add_argument("--max-model-len", type=int, help="tokens; calls with longer prompts are left out")
     parser.add_argument("--limit", type=int, help="first so many calls")
     parser.add_argument("--compare", type=int, default=1000, help="calls on which single steps are timed too; 0: none")
     parser.add_argument("--policy", default="pace", help="of the whole replay; empty: none")
     parser.add_argument("--json", type=Path)
     told = parser.parse_args()
-    layout = profile_named(told.profile).engine.layout
+    settings = profile_named(told.profile).engine
+    if told.max_model_len:
+        settings = replace(settings, layout=replace(settings.layout, max_model_len=told.max_model_len))
+    layout = settings.layout
     # Longer prompts are refused by this engine: 20,000 tokens are left for the answer.
     cut = Cut(every=told.every, limit=told.limit, longest=layout.max_model_len - 20_000)
 
@@ -108,11 +111,11 @@ def main() -> None:
 
     results: dict[str, Any] = {}
     if told.compare:
-        results["single steps"] = engine_alone(told.profile, reader(told.compare), leap=False)
-        results["leaps, same calls"] = engine_alone(told.profile, reader(told.compare), leap=True)
-    results["leaps"] = engine_alone(told.profile, reader(told.limit), leap=True)
+        results["single steps"] = engine_alone(settings, reader(told.compare), leap=False)
+        results["leaps, same calls"] = engine_alone(settings, reader(told.compare), leap=True)
+    results["leaps"] = engine_alone(settings, reader(told.limit), leap=True)
     if told.policy:
-        results["whole replay"] = whole_replay(told.profile, reader(told.limit), told.policy)
+        results["whole replay"] = whole_replay(settings, reader(told.limit), told.policy)
     for name, figures in results.items():
         print(
             f"{name:18} {figures['calls']:6,} calls, span {figures['span_s']:9,.0f} s, {figures['steps']:10,} steps, "
