@@ -11,7 +11,8 @@ Invariants
 3. Uncached tokens in flight are at most one piece, tiny, exempt and overdue ones apart; one prompt is in pieces at a time,
    overdue ones apart.
 4. With no protected answer live nothing waits for a share.
-5. Counts come from `entries` alone: there is no second place in which they are kept.
+5. Counts come from three places: `entries` has all, `_queue` those that wait, `_granted` those in the engine. Each changes with
+   the entry's phase, and nothing is counted a second time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from headway.core.capability import Capability
 from headway.core.classes import INTERACTIVE, Classes, default_classes, strictest_gap
 from headway.core.debt import DebtLedger
 from headway.core.foreign import Foreign
+from headway.core.granted import Granted
 from headway.core.pacing import Pacer
 from headway.core.policy import ASIDE, PACING, POLICIES, Say, View
 from headway.core.queue import Queue
@@ -35,8 +37,6 @@ INFINITY = float("inf")
 
 CONTENDING = (Phase.QUEUED, Phase.PIECE, Phase.WHOLE)
 """Phases in which a request's prefill competes with live answers."""
-
-IN_ENGINE = (Phase.PIECE, Phase.WHOLE, Phase.DECODE)
 
 
 class QueueFull(Exception):
@@ -63,6 +63,7 @@ class Controller:
         self.foreign = Foreign()
         self._rule = POLICIES[policy]
         self._queue = Queue()
+        self._granted = Granted()
         self._retry_at = INFINITY
         self._backlog = 0.0
         """Seconds, see bounds.backlog; as of the latest grant."""
@@ -87,12 +88,12 @@ class Controller:
 
     @property
     def in_engine(self) -> int:
-        return sum(1 for entry in self.entries.values() if entry.phase in IN_ENGINE and entry.work.prefills)
+        return len(self._granted.engine)
 
     @property
     def in_flight(self) -> int:
         """Uncached tokens granted and not yet prefilled."""
-        return sum(entry.in_flight for entry in self.entries.values())
+        return self._granted.in_flight
 
     @property
     def aside(self) -> bool:
@@ -145,6 +146,8 @@ class Controller:
         """Pacing of this waiting request has been given up (the engine cannot do it): it goes on whole, at once."""
         entry = self.entries[id]
         entry.released = entry.ready = True
+        if entry.phase is Phase.QUEUED:
+            self._queue.changed(entry)
 
     def prefilled(self, now: float, id: str, uncached: int, seconds: float | None) -> None:
         """A piece ended; `uncached` tokens are left. `seconds`: how long it took, or None where that says nothing
@@ -162,8 +165,7 @@ class Controller:
             if decoded is not None:
                 self.learner.beside(entry.at + tokens, min(decoded, seconds))
             self._learn(tokens, seconds, entry.at)
-        entry.in_flight = 0
-        entry.phase = Phase.QUEUED
+        self._granted.rests(entry)
         entry.at = max(0, entry.at + entry.uncached - uncached)
         entry.uncached = max(1, uncached)
         self._queue.add(entry)
@@ -227,6 +229,7 @@ class Controller:
     def leave(self, now: float, id: str) -> None:
         """The request is over, however it ended. Unknown ids are an error: nothing leaves twice."""
         entry = self.entries.pop(id)
+        self._granted.left(entry)
         if entry.phase is Phase.QUEUED:
             self._queue.remove(entry)
         elif entry.phase in (Phase.PIECE, Phase.WHOLE):
@@ -240,7 +243,7 @@ class Controller:
 
     def decide(self, now: float) -> list[Decision]:
         """What may happen now. Each grant is in force when this returns."""
-        for entry in self.entries.values():
+        for entry in self.entries.values() if self._granted.over_at <= now else ():
             if entry.whole_by is not None and entry.whole_by <= now:
                 self._prefill_over(now, entry)
                 if not self._contended():
@@ -254,10 +257,8 @@ class Controller:
     def wake(self, now: float) -> float | None:
         """When to call `decide` again, at the latest; None when only an event can change anything."""
         self._measure_backlog()
-        times = [self._retry_at]
-        times += [self._due(entry) for entry in self._queue if entry.ready]
-        times += [entry.whole_by for entry in self.entries.values() if entry.whole_by is not None]
-        earliest = min(times)
+        times = [self._due(entry) for entry in self._queue.later if entry.ready]
+        earliest = min(self._retry_at, self._queue.next_due, self._granted.over_at, *times)
         return None if earliest == INFINITY else max(now, earliest)
 
     def _next(self, now: float) -> Decision | None:
@@ -286,11 +287,13 @@ class Controller:
     def _order(self, now: float) -> Iterator[tuple[Entry, bool]]:
         """(candidate, whether it is at its bound), best first: those at their bound, then the queue's order. One prompt at a time
         is in pieces, but a better one may go first between two of them."""
-        due = [(at, n, e) for n, e in enumerate(self._queue) if e.ready and (at := self._due(e)) <= now]
+        candidates = self._queue if self._queue.next_due <= now else self._queue.later
+        due = [(at, n, e) for n, e in enumerate(candidates) if e.ready and (at := self._due(e)) <= now]
         due.sort(key=lambda place: place[:2])
         yield from [(entry, True) for _, _, entry in due]
-        yield from [(entry, False) for entry in self._queue if entry.released or not entry.work.prefills or entry.klass.exempt]
-        busy = any(entry.phase is Phase.PIECE for entry in self.entries.values())
+        if self._queue.unheld:
+            yield from [(entry, False) for entry in self._queue if entry.work.id in self._queue.unheld]
+        busy = self._granted.piece
         for entry in self._queue.order(self.pacer.piece()):
             if not (busy and entry.big and entry.work.paceable and self.policy in PACING):
                 yield entry, False
@@ -314,7 +317,7 @@ class Controller:
             return None  # one before it in order waits for the debt to be paid: what is left over is not for those behind
         if bounds.overloaded(entry, self._backlog):
             return self._yield(now, entry, busy, in_pieces)
-        coming = live or any(e.phase is Phase.WHOLE and e.work.streams and e.klass.share for e in self.entries.values())
+        coming = live or self._granted.coming
         ahead = (self._lead(entry) if in_pieces else self._ahead(entry)) if entry.paced else 0.0
         room, retry_at = self.pacer.grant(now, coming, self.debt, ahead, entry.at)
         if self.foreign.count and not self.debt.protected and now < self.foreign.rest_until:
@@ -379,7 +382,6 @@ class Controller:
         return Go(entry.work.id, now - entry.arrived, Why.NO_PREFILL)
 
     def _piece(self, now: float, entry: Entry, tokens: int, why: Why) -> Piece:
-        entry.paced = True
         tokens = min(tokens, entry.uncached)
         waited = self._grant(now, entry, tokens, Phase.PIECE, why)
         return Piece(entry.work.id, tokens, waited, why, why in YIELDS)
@@ -389,7 +391,7 @@ class Controller:
         self._queue.granted(entry, tokens)
         self.debt.take_gap(now)
         self.debt.prefill_began(now)
-        entry.phase = phase
+        self._granted.began(entry, phase)
         entry.in_flight = tokens
         entry.granted = now
         entry.yielded |= why in YIELDS
@@ -429,18 +431,16 @@ class Controller:
         self.pacer.beside = min((klass.targets.gap for klass in live if klass.protected), default=None)
 
     def _prefill_over(self, now: float, entry: Entry) -> None:
-        entry.phase = Phase.DECODE
-        entry.in_flight = 0
-        entry.whole_by = None
+        self._granted.decodes(entry)
         self.foreign.prefilled(now, now - entry.granted, self.targets.share)
         self.debt.prefill_ended(now)
 
     def _kept_waiting(self, now: float, entry: Entry) -> float:
         """Seconds by which pieces of others delayed the first output of a request that was sent whole."""
         model = self.pacer.model
-        if model is None or entry.paced or not any(e.paced for e in self.entries.values() if e.phase in CONTENDING):
+        if model is None or entry.paced or not self._granted.pacing:
             return 0.0
         return max(0.0, now - entry.arrived - model.piece(entry.uncached, entry.at))
 
     def _contended(self) -> bool:
-        return any(entry.phase in CONTENDING for entry in self.entries.values())
+        return len(self._queue) > 0 or bool(self._granted.running)

@@ -292,6 +292,8 @@ class DebtLedger:
         victim.owed += victim.share * rate * max(0.0, end - start)
 
     def _bound(self, victim: Victim) -> None:
+        if victim.owed >= 0.0:
+            return  # no credit
         rate = self.rate(victim) or 0.0
         victim.owed = max(victim.owed, -victim.share * rate * self.credit)
 
@@ -304,4 +306,6 @@ class DebtLedger:
         victim.recent.append(per_token)
         if len(victim.recent) > 9:
             del victim.recent[0]
-        return len(victim.recent) >= 5 and per_token > 6.0 * median(victim.recent)
+        recent = victim.recent
+        # The least first: nearly every gap is within six of it, and needs no median.
+        return len(recent) >= 5 and per_token > 6.0 * min(recent) and per_token > 6.0 * median(recent)

@@ -37,6 +37,7 @@ class Desk:
         self._permits: dict[str, Permit] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._wake_at: float | None = None
         self._emptied: asyncio.Future[None] | None = None
 
     @property
@@ -54,13 +55,9 @@ class Desk:
             self.grants += 1
             self._on_grant(controller.entries[decision.id], decision)
             self._permits[decision.id]._granted(decision)
-        at = controller.wake(now)
-        if at is None:
-            self._cancel_timer()
-        elif self._timer is None or at != self._timer_at:
-            self._cancel_timer()
-            self._timer_at = at
-            self._timer = self._loop.call_at(at, self._tick)
+        self._wake_at = at = controller.wake(now)
+        if at is not None and (self._timer is None or at < self._timer_at):
+            self._set_timer(at)
 
     def close(self) -> None:
         self._cancel_timer()
@@ -79,7 +76,16 @@ class Desk:
 
     def _tick(self) -> None:
         self._timer = None
-        self.turn()
+        at = self._wake_at
+        if at is not None and at > self._timer_at:
+            self._set_timer(at)  # the turn moved on since: most events only put it off, and a timer for each would cost more
+        elif at is not None:
+            self.turn()
+
+    def _set_timer(self, at: float) -> None:
+        self._cancel_timer()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._tick)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from headway.core.forecast import Forecast
 from headway.core.outcome import Outcome, Unpaced
 from headway.core.work import Why
-
-SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60)
+from headway.gateway.distribution import Distribution
 
 
 class Metrics:
@@ -25,15 +24,10 @@ class Metrics:
         self.keepalives = Counter("headway_keepalives", "Comments, pings or spaces sent to clients of held requests", registry=r)
         self.late_errors = Counter("headway_late_errors", "Errors told inside a 200 that keep-alives had begun", registry=r)
         self.yielded = Counter("headway_share_yielded", "Grants in which a newcomer's bound overruled the share", registry=r)
-        self.waited = Histogram(
-            "headway_wait_seconds", "Seconds from a request's arrival to its first grant", registry=r, buckets=SECONDS
-        )
-        itl = Histogram(
-            "headway_itl_seconds",
-            "Seconds between two outputs of a live answer, by whether a prefill ran",
-            ["during"],
-            registry=r,
-            buckets=SECONDS,
+        waited = Distribution("headway_wait_seconds", "Seconds from a request's arrival to its first grant", [], r)
+        self.waited = waited.labels()
+        itl = Distribution(
+            "headway_itl_seconds", "Seconds between two outputs of a live answer, by whether a prefill ran", ["during"], r
         )
         self.itl_solo = itl.labels("decode")
         self.itl_prefill = itl.labels("prefill")

@@ -82,7 +82,8 @@ class Relay:
             outcome = await self._exchange(down, dialect)
         finally:
             self.metrics.ended(outcome)
-            log.debug("%s %s: %s", down.request.method.decode("latin-1"), printable(path), outcome)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s %s: %s", down.request.method.decode("latin-1"), printable(path), outcome)
 
     def may_relay(self, path: bytes) -> bool:
         """Whether this path goes on. What a server might normalise into another path does not, however often it decodes."""
