@@ -94,7 +94,7 @@ UNITS = (
     (r"_tps$", "_tok_s", 1),
     (r"_pct$", "", 0.01),
 )
-WORDS = ((r"_s$", "s"), (r"_ms$", "ms"), (r"_tps$", "tok/s"), (r"_tokens$", "tokens"), (r"_pct$", "%"))
+WORDS = ((r"(?<!_per)_s$", "s"), (r"_ms$", "ms"), (r"_tps$", "tok/s"), (r"_tokens$", "tokens"), (r"_pct$", "%"))
 
 
 @st.composite
