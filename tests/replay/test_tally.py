@@ -68,8 +68,8 @@ def test_a_tally_adds_up_what_the_clients_saw(plan: list, policy: str, drafts: b
 @settings(max_examples=60, deadline=None)
 @given(arrivals, st.sampled_from(["passthrough", "serialize"]))
 def test_leaping_replays_as_stepping(plan: list, policy: str) -> None:
-    """Where decisions do not rest on learned step times. Of a stretch the controller sees the sums, so what it learns, and with it
-    the pieces of `pace` and the moments of `hold`, can part: docs/replay.md says so."""
+    """Where decisions do not rest on learned step times. Of a stretch the controller sees the sums, so what it learns can part,
+    and with it the pieces of `pace` and the moments of `hold`: docs/replay.md says so."""
     _, stepped = run(plan, policy, leap=False)
     _, leapt = run(plan, policy, leap=True)
     before = {story.arrival.id: story for story in stepped}
