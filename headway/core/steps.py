@@ -28,6 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from headway.core.linear import eliminate
+
 WINDOW = 48
 """Decode gaps that are remembered."""
 EACH = 5
@@ -257,24 +259,17 @@ def _huber(samples: Sequence[Sample], with_intercept: bool, with_position: bool)
 
 
 def _solve(rows: list[list[float]], weights: list[float], used: list[int]) -> list[float] | None:
-    """Weighted normal equations for a right-hand side of ones, by Gauss elimination with scaled columns."""
+    """Weighted normal equations for a right-hand side of ones, with scaled columns."""
     scale = {i: max(abs(row[i]) for row in rows) or 1.0 for i in used}
-    n = len(used)
     table = [
         [sum(w * row[i] / scale[i] * row[j] / scale[j] for row, w in zip(rows, weights, strict=True)) for j in used]
         + [sum(w * row[i] / scale[i] for row, w in zip(rows, weights, strict=True))]
         for i in used
     ]
-    for k in range(n):
-        pivot = max(range(k, n), key=lambda r: abs(table[r][k]))
-        table[k], table[pivot] = table[pivot], table[k]
-        if abs(table[k][k]) < 1e-7:
-            return None
-        for r in range(n):
-            if r != k:
-                factor = table[r][k] / table[k][k]
-                table[r] = [x - factor * y for x, y in zip(table[r], table[k], strict=True)]
+    solved = eliminate(table)
+    if solved is None:
+        return None
     solution = [0.0, 0.0, 0.0]
-    for k, i in enumerate(used):
-        solution[i] = table[k][n] / table[k][k] / scale[i]
+    for x, i in zip(solved, used, strict=True):
+        solution[i] = x / scale[i]
     return solution
