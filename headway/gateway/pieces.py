@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from headway.core.outcome import Unpaced
 from headway.core.prefix import block_keys
 from headway.core.work import Go, Piece
+from headway.gateway.calls import Reply
 from headway.gateway.desk import Permit
 from headway.gateway.dialects.ask import Ask, TokenId
 from headway.gateway.transport.framing import end_to_end
@@ -56,6 +58,48 @@ class GaveUp(Exception):
         self.reason = reason
 
 
+class InPieces:
+    """What pieces of ids and pieces of text have in common: their grants, their failures, their end."""
+
+    __slots__ = ()
+    permit: Permit
+
+    @property
+    def uncached(self) -> int:
+        """Tokens that are still to be prefilled."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Send pieces as they are granted, until the request itself is. Raises GaveUp, Expired."""
+        while True:
+            decision = await self.permit.grant()
+            if isinstance(decision, Go):
+                return
+            await self._piece(decision)
+
+    async def _piece(self, decision: Piece) -> None:
+        raise NotImplementedError
+
+    async def _answer(self, sent: Awaitable[Reply]) -> tuple[Reply, float]:
+        """A piece's answer and the seconds that it took. Raises GaveUp."""
+        started = time.monotonic()
+        try:
+            reply = await sent
+        except UpstreamLost as error:
+            raise self._gave_up(Unpaced.PIECE_FAILED, str(error)) from None
+        seconds = time.monotonic() - started
+        if reply.status != 200:
+            log.debug("a piece was answered: %r", reply.body[:500])
+            raise self._gave_up(Unpaced.PIECE_FAILED, f"HTTP {reply.status}")
+        return reply, seconds
+
+    def _gave_up(self, reason: Unpaced, detail: str) -> GaveUp:
+        # Released first: the turn that `prefilled` gives must not be for one more piece.
+        self.permit.release()
+        self.permit.prefilled(self.uncached, None)
+        return GaveUp(reason, detail)
+
+
 class NotByText(GaveUp):
     """Nor would it go in pieces by its text: the engine will refuse it, or it has waited long enough."""
 
@@ -83,7 +127,7 @@ class GrowingList:
 
 
 @dataclass(slots=True)
-class Pacing:
+class Pacing(InPieces):
     """One prompt on its way through the prefix cache."""
 
     upstream: Upstream
@@ -123,14 +167,6 @@ class Pacing:
         """The request itself found only `seen` tokens of what the pieces had put there."""
         self.upstream.blocks.deny(self.keys, seen // self.block)
 
-    async def run(self) -> None:
-        """Send pieces as they are granted, until the request itself is. Raises GaveUp, Expired."""
-        while True:
-            decision = await self.permit.grant()
-            if isinstance(decision, Go):
-                return
-            await self._piece(decision)
-
     async def _piece(self, decision: Piece) -> None:
         end = min(self.last, self.done + max(1, decision.tokens // self.block))
         if end <= self.done:
@@ -144,19 +180,13 @@ class Pacing:
         shared = upstream.controller.in_flight > self.permit.entry.in_flight
         counted = not upstream.engine.reports and self.sent < CHECKED
         before = await upstream.scrape() if counted else None
-        started = time.monotonic()
-        try:
-            reply = await upstream.post(
+        reply, seconds = await self._answer(
+            upstream.post(
                 b"/v1/completions",
                 {**self.ask.piece, "prompt": prompt, "max_tokens": 1, "temperature": 0, "stream": False},
                 self.headers,
             )
-        except UpstreamLost as error:
-            raise self._gave_up(Unpaced.PIECE_FAILED, str(error)) from None
-        seconds = time.monotonic() - started
-        if reply.status != 200:
-            log.debug("a piece was answered: %r", reply.body[:500])
-            raise self._gave_up(Unpaced.PIECE_FAILED, f"HTTP {reply.status}")
+        )
         hit = upstream.cached_tokens(reply)
         if hit is not None:
             upstream.engine.reports = True
@@ -184,12 +214,6 @@ class Pacing:
         alone = self.permit.grants == grants and not shared
         self.permit.prefilled(self.uncached, seconds if alone and not fell_short else None)
         upstream.show_model()
-
-    def _gave_up(self, reason: Unpaced, detail: str) -> GaveUp:
-        # Released first: the turn that `prefilled` gives must not be for one more piece.
-        self.permit.release()
-        self.permit.prefilled(self.uncached, None)
-        return GaveUp(reason, detail)
 
     def _too_long(self, seconds: float, computed_whole: int, end: int) -> bool:
         """Without any report of hits: whether a piece took nearer to its whole prefix's time than to its own."""

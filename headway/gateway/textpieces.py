@@ -13,18 +13,17 @@ Invariants
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 
 import msgspec
 
 from headway.core.outcome import Unpaced
 from headway.core.textindex import Guess
-from headway.core.work import Go, Piece
+from headway.core.work import Piece
 from headway.gateway.cutting import Cutter
 from headway.gateway.desk import Permit
-from headway.gateway.pieces import GaveUp, shared_headers
-from headway.gateway.transport.interface import RequestHead, UpstreamLost
+from headway.gateway.pieces import GaveUp, InPieces, shared_headers
+from headway.gateway.transport.interface import RequestHead
 from headway.gateway.upstream import Upstream
 
 log = logging.getLogger("headway.gateway")
@@ -45,7 +44,7 @@ LEAST = 64
 
 
 @dataclass(slots=True)
-class TextPacing:
+class TextPacing(InPieces):
     """One prompt on its way through the prefix cache, by its text."""
 
     upstream: Upstream
@@ -86,14 +85,6 @@ class TextPacing:
     def uncached(self) -> int:
         return max(1, int(self.total - self.kept))
 
-    async def run(self) -> None:
-        """Send pieces as they are granted, until the request itself is. Raises GaveUp, Expired."""
-        while True:
-            decision = await self.permit.grant()
-            if isinstance(decision, Go):
-                return
-            await self._piece(decision)
-
     async def _piece(self, decision: Piece) -> None:
         left = self.cutter.length - self.characters
         if left <= 0:
@@ -108,15 +99,8 @@ class TextPacing:
         upstream, grants = self.upstream, self.permit.grants
         shared = upstream.controller.in_flight > self.permit.entry.in_flight
         path = self.request.target.partition(b"?")[0]
-        started = time.monotonic()
-        try:
-            reply = await upstream.post_raw(path, self.cutter.beginning(end), shared_headers(self.request.headers))
-        except UpstreamLost as error:
-            raise self._gave_up(Unpaced.PIECE_FAILED, str(error)) from None
-        seconds = time.monotonic() - started
-        if reply.status != 200:
-            log.debug("a piece was answered: %r", reply.body[:500])
-            raise self._gave_up(Unpaced.PIECE_FAILED, f"HTTP {reply.status}")
+        beginning, headers = self.cutter.beginning(end), shared_headers(self.request.headers)
+        reply, seconds = await self._answer(upstream.post_raw(path, beginning, headers))
         prompt, hit = upstream.usage(reply)
         if hit is not None:
             upstream.engine.reports = True
@@ -156,12 +140,6 @@ class TextPacing:
             return False
         own = model.piece(int(added), int(self.at - added))
         return seconds > 2.0 * own and seconds > 0.5 * (own + model.piece(int(self.at)))
-
-    def _gave_up(self, reason: Unpaced, detail: str) -> GaveUp:
-        # Released first: the turn that `prefilled` gives must not be for one more piece.
-        self.permit.release()
-        self.permit.prefilled(self.uncached, None)
-        return GaveUp(reason, detail)
 
     def missed(self, seen: int) -> None:
         """The request itself found only `seen` tokens of what the pieces had put there."""
